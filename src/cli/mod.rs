@@ -106,7 +106,7 @@ fn run(Root { verbose, command }: Root, invocation: Invocation) -> anyhow::Resul
         Command::Check(args) => policies::check::run(&args),
         Command::Explain(args) => look::explain::run(&args, invocation),
         Command::Render(args) => more::render::run(&args),
-        Command::Export(args) => run::export::run(&args),
+        Command::Export(args) => run::export::run(&args, invocation),
         Command::Apply(args) => run::apply::run(&args, invocation),
         Command::Report(args) => look::report::run(&args, invocation),
         Command::History(args) => look::history::run(&args, invocation),

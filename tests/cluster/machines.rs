@@ -59,6 +59,15 @@ impl<'a> Provisioners<'a> {
         self.create("/apis/karpenter.sh/v1/nodeclaims", &object, &json!({"providerID": id, "imageID": "ami-1"}));
     }
 
+    /// A NodePool of Karpenter, whose machines get these labels, and one value of each of these.
+    pub(crate) fn node_pool(&self, name: &str, labels: &Value, only: &[(&str, &str)]) {
+        let only = only.iter().map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+        let object = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
+            "spec": {"template": {"metadata": {"labels": labels}, "spec": {"requirements": only.collect::<Vec<_>>(),
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
+        self.plane.ask(Method::POST, "/apis/karpenter.sh/v1/nodepools", Some(&object)).unwrap();
+    }
+
     fn unclaim(&self, name: &str) {
         self.plane.ask(Method::DELETE, &format!("/apis/karpenter.sh/v1/nodeclaims/{name}"), None).unwrap();
     }

@@ -51,6 +51,7 @@ mod rolling;
 mod scheduling;
 mod sight;
 mod start;
+mod templates;
 mod told;
 mod traces;
 mod tutorials;

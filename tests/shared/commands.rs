@@ -28,6 +28,8 @@ pub(crate) const OF_A_CLUSTER: &[&str] = &[
     "cleanup --node n --confirm",
     "cleanup --decommissioned",
     "verify",
+    "export autoscaler",
+    "export autoscaler --format nodepool-patch --check",
     "pools adopt gpu --node n",
     "pools forget --selector a=b",
 ];

@@ -18,8 +18,9 @@ use crate::shared::rendered;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 18] = [
+const OTHERS_FLAGS: [&str; 19] = [
     "--admission-control-config-file",
+    "--balance-similar-node-groups",
     "--build-context",
     "--max-request-bytes",
     "--metric-labels-allowlist",

@@ -22,6 +22,7 @@ fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u", "labels": {"tier": "tin", "team": "ml"}}});
+    let pooled = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "p", "labels": {"eks.amazonaws.com/nodegroup": "gpu"}}});
     let owned = json!({"nodeName": "n", "nodeUID": "u", "owned": {"labels": {"tier": "tin"}}, "history":
         [{"id": 1, "time": "2026-01-01T00:00:00Z", "by": "alice", "how": "user", "field": "label", "key": "tier", "new": "tin"}]});
     for name in ["state", "nothing", "sysfs/bus"] {
@@ -31,6 +32,7 @@ fn directory() -> tempfile::TempDir {
         ("policy.yaml", POLICY.to_owned()),
         ("test.yaml", TEST.to_owned()),
         ("node.json", node.to_string()),
+        ("pooled.json", pooled.to_string()),
         ("empty.json", json!({"kind": "List", "items": []}).to_string()),
         ("state/n.json", owned.to_string()),
         ("nowhere", NOWHERE.to_owned()),
@@ -102,6 +104,13 @@ const MISSING: &[&str] = &[
     "render webhooks --url https://x:1 --ca-file file --policy absent",
     "export admission-policies --policy absent",
     "export admission-policies --labels-dir absent",
+    "export autoscaler absent",
+    "export autoscaler pooled.json --policy absent",
+    "export autoscaler pooled.json --labels-dir absent",
+    "export autoscaler pooled.json --state-dir absent",
+    "export autoscaler pooled.json --groups absent",
+    "export autoscaler pooled.json --groups absent --format asg-tags",
+    "export autoscaler --kubeconfig absent --namespace x",
     "apply --kubeconfig absent --namespace x",
     "apply --kubeconfig nowhere --namespace x --policy absent",
     "apply --kubeconfig nowhere --namespace x --labels-dir absent",
@@ -161,7 +170,7 @@ fn a_cluster_that_does_not_answer_is_an_error() {
     // `serve` waits for the API server; the others use no cluster.
     assert_complete(
         OF_A_CLUSTER.iter().copied(),
-        &["serve", "demo", "test", "check", "render", "export", "certs", "completions", "man", "probe", "firstboot"],
+        &["serve", "demo", "test", "check", "render", "certs", "completions", "man", "probe", "firstboot"],
     );
     let directory = directory();
     let before = files(directory.path());
@@ -191,6 +200,13 @@ fn no_nodes_and_no_files_are_an_error_and_no_success() {
         ("check file", "file"),
         ("history n --state-dir nothing", "no saved state for node n"),
         ("export admission-policies --policy nothing", "nothing"),
+        ("export autoscaler empty.json", "empty.json: contains no Node"),
+        ("export autoscaler node.json", "no pool was found"),
+        ("export autoscaler pooled.json --groups empty.json", "empty.json: contains no NodePool"),
+        (
+            "export autoscaler pooled.json --format vmss-tags --groups empty.json",
+            "expected the output of `az vmss list`",
+        ),
         ("render webhooks --url https://x:1 --ca-file file", "file"),
         ("probe --sysfs nothing", "it has no directory bus, so it is not a sysfs"),
         ("probe --sysfs sysfs --feature-file f --expire-after 100000000h", "--expire-after is too long"),
@@ -217,6 +233,8 @@ const PRINTING: &[(&str, i32)] = &[
     ("render schema", 0),
     ("render guard", 0),
     ("export admission-policies --policy policy.yaml --self-user me", 0),
+    ("export autoscaler pooled.json --policy policy.yaml", 0),
+    ("export autoscaler pooled.json --policy policy.yaml --format asg-tags", 0),
     ("report node.json --policy policy.yaml", 0),
     ("report node.json --cost --by tier -o csv", 0),
     ("report --violations node.json --policy policy.yaml", 0),
@@ -277,6 +295,7 @@ fn a_command_that_is_ended_while_it_reads_has_printed_and_written_nothing() {
         "plan - --policy policy.yaml",
         "init -",
         "explain n --nodes -",
+        "export autoscaler -",
         "report -",
         "report --violations -",
         "cleanup --nodes - --state-dir state",

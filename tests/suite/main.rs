@@ -13,6 +13,7 @@ mod disk;
 mod docs;
 mod explain;
 mod export;
+mod export_autoscaler;
 mod failures;
 mod firstboot;
 mod fuzzing;

@@ -30,7 +30,7 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 11] = [
+const DOCUMENTED: [(&str, &str); 13] = [
     ("plan", "nodegate plan -o json"),
     ("init", "nodegate init -o json"),
     ("explain", "nodegate explain NODE -o json"),
@@ -42,6 +42,8 @@ const DOCUMENTED: [(&str, &str); 11] = [
     ("probe", "nodegate probe -o json"),
     ("cleanup", "nodegate cleanup -o json"),
     ("certs", "nodegate certs show -o json"),
+    ("templates", "nodegate export autoscaler -o json"),
+    ("templates-check", "nodegate export autoscaler --check -o json"),
 ];
 
 /// The fields of an object and of the objects in it, as rows of a table.

@@ -19,6 +19,7 @@ pub mod native;
 mod reconcile;
 mod set;
 pub mod simulate;
+pub mod templates;
 
 pub use api::Quoted;
 pub use api::document::{Origin, PolicyDocument, PolicyError};

@@ -1,5 +1,6 @@
 //! `nodegate export`: policies in formats that work without nodegate.
 
+pub(in crate::cli) mod autoscaler;
 mod firstboot;
 
 use serde_json::{Value as Json, json};
@@ -7,6 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::cli::Findings;
 use crate::cli::shared::cluster::serve_flags::PendingTaintArgs;
 use crate::cli::shared::failure_policy;
+use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
 use nodegate_policy::api::names::is_dns_subdomain;
@@ -14,7 +16,7 @@ use nodegate_policy::native::{self, FailurePolicy, LeftOut, Native, NativeOption
 
 /// Print policies in a form that works without nodegate
 ///
-/// Also prints what a node needs to register with extra labels.
+/// Also prints what a node needs to register with extra labels, and what autoscalers must be told about nodes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
     #[command(subcommand)]
@@ -26,6 +28,7 @@ enum What {
     /// Native admission policies (Kubernetes 1.36), which stay effective while nodegate is unavailable
     AdmissionPolicies(AdmissionPoliciesArgs),
     Firstboot(Box<firstboot::ExportFirstbootArgs>),
+    Autoscaler(Box<autoscaler::ExportAutoscalerArgs>),
 }
 
 /// Whatever cannot be exported is listed on standard error with the reason. Without --policy, the preset `baseline` is exported.
@@ -70,10 +73,11 @@ fn object_name(text: &str) -> Result<String, String> {
     Err(format!("{text:?} is not a valid name; use at most 200 lower-case letters, digits, '-' and '.'"))
 }
 
-pub(in crate::cli) fn run(args: &ExportArgs) -> anyhow::Result<Findings> {
+pub(in crate::cli) fn run(args: &ExportArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     match &args.what {
         What::AdmissionPolicies(args) => admission_policies(args),
         What::Firstboot(args) => firstboot::run(args),
+        What::Autoscaler(args) => autoscaler::run(args, invocation),
     }
 }
 

@@ -56,6 +56,11 @@ fn choice(by: &str, values: &[&str]) -> Choice {
     Choice { by: by.to_owned(), groups: groups.len(), nodes: values.len() }
 }
 
+/// The name of a node's group or pool, as its provisioner or a managed service has set it; `label` finds the values of its labels.
+pub fn node_group<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Option<&'a str> {
+    GROUP_KEYS.into_iter().find_map(label)
+}
+
 /// The value of a label, if a policy can name it.
 pub(super) fn group_of<'a>(node: &'a FleetNode, key: &str) -> Option<&'a str> {
     node.labels.get(key).map(String::as_str).filter(|value| check_label_value(value).is_ok())

@@ -30,7 +30,7 @@ use crate::facts::pending_taints::PendingTaints;
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
 use assigned::{LeftOuts, Sorted};
-pub use choices::Choice;
+pub use choices::{Choice, node_group};
 use groups::Groups;
 use names::FleetNames;
 use odd::OddOnes;

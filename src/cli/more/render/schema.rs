@@ -6,6 +6,7 @@ use crate::cli::look::report::{Report, Violations};
 use crate::cli::policies::init::Summary;
 use crate::cli::policies::plan::Plan;
 use crate::cli::run::certs::Certificates;
+use crate::cli::run::export::autoscaler::{Differences, Templates};
 use crate::cli::shared::editor_schema;
 use nodegate_onnode::probe::Probe;
 use nodegate_policy::api::schema::output_schema_of;
@@ -49,6 +50,10 @@ pub(super) enum Kind {
     Probe,
     /// What `nodegate certs show -o json` prints
     Certs,
+    /// What `nodegate export autoscaler -o json` prints
+    Templates,
+    /// What `nodegate export autoscaler --check -o json` prints
+    TemplatesCheck,
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
@@ -74,6 +79,8 @@ fn of(kind: Kind) -> anyhow::Result<String> {
         Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),
         Kind::Probe => ("probe", output_schema_of::<Probe>()),
         Kind::Certs => ("certs", output_schema_of::<Certificates>()),
+        Kind::Templates => ("templates", output_schema_of::<Templates>()),
+        Kind::TemplatesCheck => ("templates-check", output_schema_of::<Differences>()),
     };
     editor_schema::titled(title, of_kind)
 }

@@ -1,0 +1,219 @@
+//! What the next node of a group will have from nodegate. An autoscaler decides by a template whether a new node would help, so
+//! what the template lacks does not exist for it.
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::api::names::TaintEffect;
+use crate::decide::decision::{Decision, Desired};
+use crate::decide::evaluate::{Recalled, Sources};
+use crate::decide::view::View;
+use crate::decide::{DecisionBuilder, EvalContext};
+use crate::explain::FieldName;
+use crate::facts::NodeFacts;
+use crate::facts::evidence::Evidence;
+use crate::facts::inventory::InventoryAnswers;
+use crate::facts::missing::Memory;
+use crate::facts::pending_taints::PendingTaints;
+use crate::facts::pool_memory::PoolMemory;
+use crate::facts::publishers::Publishers;
+use crate::facts::request::{Operation, Requester, Write};
+use crate::set::PolicySet;
+use crate::set::rule::Strength;
+
+/// The number of values that are listed of a key.
+const VALUES_MAX: usize = 5;
+
+/// A node of a group as it will be once everyone else has written to it: without what nodegate owns, and without a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer<'a> {
+    /// The node.
+    pub node: &'a NodeFacts<'a>,
+    /// The evidence for its pools.
+    pub evidence: Option<&'a Evidence<'a>>,
+    /// What pools remember.
+    pub pools: &'a PoolMemory,
+    /// The answers of inventories about it.
+    pub inventory: &'a InventoryAnswers,
+    /// Programs that publish labels on other nodes.
+    pub elsewhere: Publishers,
+    /// The pending taints, which are no part of what a node is.
+    pub pending: &'a PendingTaints,
+}
+
+/// What the node will have once nodegate has done its work: with its CREATE, and afterwards.
+pub fn once_joined(set: &PolicySet, newcomer: &Newcomer<'_>) -> Decision {
+    let Newcomer { node, evidence, pools, inventory, elsewhere, pending } = *newcomer;
+    let write = Write {
+        operation: Operation::Create,
+        status: false,
+        dry_run: false,
+        evidence: None,
+        requester: Requester::default(),
+        node: node.clone(),
+        old: None,
+    };
+    let mut view = View::new(set, node, None, evidence).told(Some(inventory));
+    view.mask_pending(pending);
+    view.remember(Memory::of(None, false, elsewhere));
+    let sources = Sources { defaults: true, saved: None, pools: Some(Recalled { memory: pools, stored: None }) };
+    let (builder, _) = DecisionBuilder::run(set, &write, view, EvalContext { sources, initial: true }, None);
+    builder.decision
+}
+
+/// The same node under another name of the same form: the last letter or digit before the domain is another one.
+pub fn renamed(name: &str) -> String {
+    let next = |c: char| match c {
+        '9' => '0',
+        'z' => 'a',
+        other => char::from_u32(u32::from(other) + 1).unwrap_or(other),
+    };
+    let host = name.split_once('.').map_or(name.len(), |(host, _)| host.len());
+    match name[..host].char_indices().rfind(|(_, c)| c.is_ascii_digit() || c.is_ascii_lowercase()) {
+        Some((at, c)) => format!("{}{}{}", &name[..at], next(c), &name[at + c.len_utf8()..]),
+        None => format!("{name}0"),
+    }
+}
+
+/// A label or taint that the template of a group must have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateKey {
+    /// The part of the node.
+    pub field: FieldName,
+    /// The key.
+    pub key: String,
+    /// The value; empty for a taint without one.
+    pub value: String,
+    /// The effect of a taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+    /// The policy that assigns it.
+    pub policy: String,
+    /// The rule in it.
+    pub rule: String,
+}
+
+/// A label or taint that no template can have, because it is not the same on all nodes of the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VaryingKey {
+    /// The part of the node.
+    pub field: FieldName,
+    /// The key.
+    pub key: String,
+    /// The effect of a taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+    /// The first of its values, sorted.
+    pub values: Vec<String>,
+    /// The number of nodes that have it.
+    pub nodes: usize,
+    /// Why it is not the same.
+    pub because: Varies,
+    /// A policy that assigns it.
+    pub policy: String,
+    /// The rule in it.
+    pub rule: String,
+}
+
+/// Why a label or taint is not the same on all nodes of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Varies {
+    /// Nodes have different values.
+    Value,
+    /// Some nodes do not have it.
+    Absent,
+    /// It follows from the names of these nodes: one with another name has another value, or none.
+    Name,
+    /// An inventory says it of the only node, and may say something else of the next one.
+    OneAnswer,
+}
+
+/// What is known of the template of a group.
+#[derive(Clone, Debug, Default)]
+pub struct GroupTemplate {
+    nodes: usize,
+    keys: BTreeMap<(FieldName, String, Option<TaintEffect>), Known>,
+}
+
+/// A label or taint of the nodes of a group.
+#[derive(Clone, Debug)]
+struct Known {
+    values: BTreeSet<String>,
+    nodes: usize,
+    follows_name: bool,
+    is_answer: bool,
+    policy: String,
+    rule: String,
+}
+
+impl GroupTemplate {
+    /// Adds a node: what it [will have](once_joined) under its name, and under [another one](renamed).
+    pub fn add(&mut self, of_node: &Decision, under_another_name: &Decision) {
+        self.nodes += 1;
+        for (key, desired) in &of_node.labels {
+            let other = under_another_name.labels.get(key);
+            self.note((FieldName::Label, key.clone(), None), desired, other);
+        }
+        for (id, desired) in &of_node.taints {
+            let other = under_another_name.taints.get(id);
+            self.note((FieldName::Taint, id.key.to_string(), Some(id.effect)), desired, other);
+        }
+    }
+
+    fn note(&mut self, key: (FieldName, String, Option<TaintEffect>), desired: &Desired, other: Option<&Desired>) {
+        let known = self.keys.entry(key).or_insert_with(|| Known {
+            values: BTreeSet::new(),
+            nodes: 0,
+            follows_name: false,
+            is_answer: false,
+            policy: desired.by.policy.to_string(),
+            rule: desired.by.rule.to_string(),
+        });
+        known.nodes += 1;
+        known.values.insert(desired.value.clone());
+        known.follows_name |= other.is_none_or(|other| other.value != desired.value);
+        known.is_answer |= desired.strength == Strength::Inventory;
+    }
+
+    /// The number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// What the template must have, and what none can have; each sorted by field and key.
+    pub fn finish(self) -> (Vec<TemplateKey>, Vec<VaryingKey>) {
+        let (mut same, mut varying) = (Vec::new(), Vec::new());
+        for ((field, key, effect), known) in self.keys {
+            let effect = effect.map(|effect| effect.as_str().to_owned());
+            let because = match () {
+                () if known.values.len() > 1 => Some(Varies::Value),
+                () if known.nodes < self.nodes => Some(Varies::Absent),
+                () if known.follows_name => Some(Varies::Name),
+                () if known.is_answer && self.nodes == 1 => Some(Varies::OneAnswer),
+                () => None,
+            };
+            let Known { values, nodes, policy, rule, .. } = known;
+            let mut values = values.into_iter();
+            match because {
+                None => {
+                    let value = values.next().unwrap_or_default();
+                    same.push(TemplateKey { field, key, value, effect, policy, rule });
+                }
+                Some(because) => {
+                    let values = values.take(VALUES_MAX).collect();
+                    varying.push(VaryingKey { field, key, effect, values, nodes, because, policy, rule });
+                }
+            }
+        }
+        (same, varying)
+    }
+}

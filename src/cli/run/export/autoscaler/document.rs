@@ -1,0 +1,202 @@
+//! What `nodegate export autoscaler` prints for other programs, and as tables.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cli::shared::output;
+use nodegate_policy::explain::FieldName;
+use nodegate_policy::templates::{TemplateKey, Varies, VaryingKey};
+
+/// What the template of each pool must say.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Templates {
+    /// Every pool, sorted by name.
+    pub(super) pools: Vec<PoolTemplate>,
+    /// The number of nodes that are in no pool.
+    pub(super) nodes_without_pool: usize,
+}
+
+/// What the template of one pool must say.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PoolTemplate {
+    /// The name of the pool.
+    pub(super) pool: String,
+    /// The number of nodes that were looked at; 0 if only a NodePool or MachineDeployment says what its nodes will be.
+    pub(super) nodes: usize,
+    /// The labels and taints that its next node will have from nodegate, sorted by field and key.
+    pub(super) same: Vec<TemplateKey>,
+    /// Those that differ between its nodes, so that no template can have them, sorted by field and key.
+    pub(super) varying: Vec<VaryingKey>,
+    /// Rules of which it is not known what they give, sorted.
+    pub(super) unknown: Vec<UnknownRule>,
+}
+
+/// A rule of which it is not known whether it matches, or what it assigns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UnknownRule {
+    /// The policy.
+    pub(super) policy: String,
+    /// The rule in it.
+    pub(super) rule: String,
+    /// Why.
+    pub(super) reason: String,
+}
+
+/// What differs between what autoscalers are told, and what nodes will have.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Differences {
+    /// The number of pools that were compared.
+    pub(super) pools: usize,
+    /// The differences, sorted by pool, field and key.
+    pub(super) differences: Vec<Difference>,
+    /// Pools of which nothing was found that an autoscaler is told, sorted.
+    pub(super) not_found: Vec<String>,
+}
+
+/// A label or taint that an autoscaler does not know.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Difference {
+    /// The name of the pool.
+    pub(super) pool: String,
+    /// What tells the autoscaler, as `KIND NAME`.
+    pub(super) told_by: String,
+    /// What is wrong.
+    pub(super) because: Wrong,
+    /// What the nodes will have.
+    pub(super) expected: TemplateKey,
+    /// The value that the autoscaler is told; absent if it is told none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) told: Option<String>,
+}
+
+/// What is wrong with what an autoscaler is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Wrong {
+    /// It is not told the label or taint.
+    Missing,
+    /// It is told another value.
+    Value,
+    /// It is told that the taint goes away (`startupTaints`).
+    StartupTaint,
+}
+
+impl Templates {
+    /// Says on standard error what is not known.
+    pub(super) fn tell_unknown(&self) {
+        for pool in &self.pools {
+            for UnknownRule { policy, rule, reason } in &pool.unknown {
+                output::note(&format!(
+                    "note: pool {}: what rule {policy}/{rule} gives is not known, and is left out: {reason}",
+                    pool.pool
+                ));
+            }
+        }
+        if self.nodes_without_pool > 0 {
+            output::note(&format!(
+                "note: {} nodes are in no pool: they have no label of a node group and no proven pool; --by KEY groups nodes by another label",
+                self.nodes_without_pool
+            ));
+        }
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        let mut table = output::table(&["pool", "nodes", "field", "key", "value", "rule", "in a template"]);
+        for pool in &self.pools {
+            let start = || [pool.pool.clone(), pool.nodes.to_string()];
+            for key in &pool.same {
+                let rest = [
+                    key.field.as_str().to_owned(),
+                    with_effect(&key.key, key.effect.as_deref()),
+                    key.value.clone(),
+                    format!("{}/{}", key.policy, key.rule),
+                    "yes".to_owned(),
+                ];
+                table.add_row(start().into_iter().chain(rest));
+            }
+            for key in &pool.varying {
+                let rest = [
+                    key.field.as_str().to_owned(),
+                    with_effect(&key.key, key.effect.as_deref()),
+                    key.values.join(", "),
+                    format!("{}/{}", key.policy, key.rule),
+                    format!("no: {}", why(key.because)),
+                ];
+                table.add_row(start().into_iter().chain(rest));
+            }
+            if pool.same.is_empty() && pool.varying.is_empty() {
+                let nothing = ["", "nothing", "", "", ""].map(str::to_owned);
+                table.add_row(start().into_iter().chain(nothing));
+            }
+        }
+        format!("{}\n", table.trim_fmt())
+    }
+}
+
+impl Differences {
+    pub(super) fn is_none(&self) -> bool {
+        self.differences.is_empty() && self.not_found.is_empty()
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        let mut text = String::new();
+        if !self.differences.is_empty() {
+            let mut table = output::table(&["pool", "told by", "field", "key", "value", "told", "rule"]);
+            for Difference { pool, told_by, because, expected, told } in &self.differences {
+                let told = match because {
+                    Wrong::Missing => "nothing".to_owned(),
+                    Wrong::Value => told.clone().unwrap_or_default(),
+                    Wrong::StartupTaint => "that it goes away".to_owned(),
+                };
+                table.add_row([
+                    pool.clone(),
+                    told_by.clone(),
+                    expected.field.as_str().to_owned(),
+                    with_effect(&expected.key, expected.effect.as_deref()),
+                    expected.value.clone(),
+                    told,
+                    format!("{}/{}", expected.policy, expected.rule),
+                ]);
+            }
+            text = format!("{}\n", table.trim_fmt());
+        }
+        for pool in &self.not_found {
+            text.push_str(&format!("pool {pool}: nothing was found that tells an autoscaler about it\n"));
+        }
+        if self.is_none() {
+            text = format!("autoscalers know what the next nodes of {} pools will have\n", self.pools);
+        }
+        text
+    }
+}
+
+/// The key, or `key:Effect`.
+pub(super) fn with_effect(key: &str, effect: Option<&str>) -> String {
+    effect.map_or_else(|| key.to_owned(), |effect| format!("{key}:{effect}"))
+}
+
+fn why(because: Varies) -> &'static str {
+    match because {
+        Varies::Value => "differs between nodes",
+        Varies::Absent => "only some nodes have it",
+        Varies::Name => "follows from the node's name",
+        Varies::OneAnswer => "an inventory says it of one node",
+    }
+}
+
+impl PoolTemplate {
+    /// The labels that its next node will have.
+    pub(super) fn labels(&self) -> impl Iterator<Item = &TemplateKey> {
+        self.same.iter().filter(|key| key.field == FieldName::Label)
+    }
+
+    /// The taints that its next node will have.
+    pub(super) fn taints(&self) -> impl Iterator<Item = &TemplateKey> {
+        self.same.iter().filter(|key| key.field == FieldName::Taint)
+    }
+}

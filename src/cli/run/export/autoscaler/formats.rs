@@ -1,0 +1,190 @@
+//! Templates in the words of autoscalers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value as Json, json};
+
+use super::TemplateFormat;
+use super::check::Declared;
+use super::document::{PoolTemplate, Templates};
+use crate::cli::shared::output::{self, Format};
+use nodegate_policy::explain::FieldName;
+use nodegate_policy::templates::TemplateKey;
+
+/// How tags of a provider say labels and taints (`kubernetes/autoscaler`, `cluster-autoscaler/cloudprovider`).
+pub(super) struct Tags {
+    /// What has tags.
+    pub(super) kind: &'static str,
+    /// What prints them.
+    pub(super) command: &'static str,
+    label: &'static str,
+    taint: &'static str,
+    /// Whether a key is written with `_` for `/`, and with `~2` for `_`.
+    has_no_slashes: bool,
+    /// The largest number of characters of a tag's name and of its value.
+    limits: (usize, usize),
+}
+
+/// Of AWS (`aws/auto_scaling_groups`). Limits: Amazon EC2 Auto Scaling, "Tag naming and usage restrictions".
+pub(super) const ASG: Tags = Tags {
+    kind: "Auto Scaling group",
+    command: "aws autoscaling describe-auto-scaling-groups",
+    label: "k8s.io/cluster-autoscaler/node-template/label/",
+    taint: "k8s.io/cluster-autoscaler/node-template/taint/",
+    has_no_slashes: false,
+    limits: (128, 256),
+};
+
+/// Of Azure (`azure/azure_template.go`). Limits: Azure Resource Manager, "Use tags to organize your Azure resources".
+pub(super) const VMSS: Tags = Tags {
+    kind: "scale set",
+    command: "az vmss list",
+    label: "k8s.io_cluster-autoscaler_node-template_label_",
+    taint: "k8s.io_cluster-autoscaler_node-template_taint_",
+    has_no_slashes: true,
+    limits: (512, 256),
+};
+
+impl Tags {
+    /// The tag that says a label or taint.
+    fn tag(&self, key: &TemplateKey) -> (String, String) {
+        let name = match self.has_no_slashes {
+            true => key.key.replace('_', "~2").replace('/', "_"),
+            false => key.key.clone(),
+        };
+        match &key.effect {
+            None => (format!("{}{name}", self.label), key.value.clone()),
+            Some(effect) => (format!("{}{name}", self.taint), format!("{}:{effect}", key.value)),
+        }
+    }
+
+    /// The key of the label that a tag says.
+    pub(super) fn label(&self, tag: &str) -> Option<String> {
+        tag.strip_prefix(self.label).map(|key| self.key(key))
+    }
+
+    /// The key of the taint that a tag says.
+    pub(super) fn taint(&self, tag: &str) -> Option<String> {
+        tag.strip_prefix(self.taint).map(|key| self.key(key))
+    }
+
+    fn key(&self, name: &str) -> String {
+        if self.has_no_slashes { name.replace('_', "/").replace("~2", "_") } else { name.to_owned() }
+    }
+
+    /// Why no tag can say it.
+    fn refused(&self, key: &TemplateKey) -> Option<String> {
+        let (name, value) = self.tag(key);
+        let (of_name, of_value) = self.limits;
+        if name.chars().count() > of_name {
+            return Some(format!("the name of its tag would have more than {of_name} characters"));
+        }
+        (value.chars().count() > of_value).then(|| format!("its tag would have more than {of_value} characters"))
+    }
+}
+
+/// Why the words of an autoscaler cannot say a label or taint.
+pub(super) fn refused(format: TemplateFormat, key: &TemplateKey) -> Option<String> {
+    match format {
+        TemplateFormat::AsgTags => ASG.refused(key),
+        TemplateFormat::VmssTags => VMSS.refused(key),
+        // The rules of the definition (`pkg/apis/crds/karpenter.sh_nodepools.yaml`).
+        TemplateFormat::NodepoolPatch if key.field == FieldName::Label => {
+            let domain = key.key.split_once('/').map_or("", |(domain, _)| domain);
+            let is_own = domain.ends_with("karpenter.sh") && key.key != "karpenter.sh/capacity-type";
+            is_own.then(|| "NodePools refuse this label".to_owned())
+        }
+        TemplateFormat::NodepoolPatch | TemplateFormat::CapiAnnotations | TemplateFormat::Flags => None,
+    }
+}
+
+/// The templates of all pools in the words of an autoscaler, as YAML or JSON. What they cannot say is told on standard error.
+///
+/// # Errors
+/// Returns an error if they cannot be serialized, which is a bug in nodegate.
+pub(super) fn text(
+    format: TemplateFormat,
+    templates: &Templates,
+    declared: &[Declared],
+    as_: Format,
+) -> anyhow::Result<String> {
+    if format == TemplateFormat::Flags {
+        return flags(templates, as_);
+    }
+    for (pool, key) in templates.pools.iter().flat_map(|pool| pool.same.iter().map(move |key| (pool, key))) {
+        if let Some(why) = refused(format, key) {
+            output::note(&format!("note: pool {}: {} {} is left out: {why}", pool.pool, key.field.as_str(), key.key));
+        }
+    }
+    let of_pool = |pool: &PoolTemplate| match format {
+        TemplateFormat::AsgTags => json!(tags(&ASG, pool)),
+        TemplateFormat::VmssTags => json!(tags(&VMSS, pool)),
+        TemplateFormat::CapiAnnotations => json!(annotations(pool)),
+        TemplateFormat::NodepoolPatch | TemplateFormat::Flags => {
+            node_pool(pool, declared.iter().find(|one| one.pool == pool.pool))
+        }
+    };
+    let structured = if as_ == Format::Table { Format::Yaml } else { as_ };
+    if format != TemplateFormat::NodepoolPatch {
+        let all: BTreeMap<&str, Json> = templates.pools.iter().map(|pool| (&*pool.pool, of_pool(pool))).collect();
+        return output::structured(structured, &all);
+    }
+    let objects: Vec<Json> = templates.pools.iter().map(of_pool).collect();
+    if structured == Format::Json {
+        return output::structured(Format::Json, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
+    }
+    let documents: Vec<String> =
+        objects.iter().map(|object| output::structured(Format::Yaml, object)).collect::<anyhow::Result<_>>()?;
+    Ok(documents.join("---\n"))
+}
+
+fn tags(words: &Tags, pool: &PoolTemplate) -> BTreeMap<String, String> {
+    pool.same.iter().filter(|key| words.refused(key).is_none()).map(|key| words.tag(key)).collect()
+}
+
+/// The annotations of a MachineDeployment (`cloudprovider/clusterapi/README.md`).
+fn annotations(pool: &PoolTemplate) -> BTreeMap<&'static str, String> {
+    let labels: Vec<String> = pool.labels().map(|key| format!("{}={}", key.key, key.value)).collect();
+    let taint = |key: &TemplateKey| {
+        let value = if key.value.is_empty() { String::new() } else { format!("={}", key.value) };
+        format!("{}{value}:{}", key.key, key.effect.as_deref().unwrap_or_default())
+    };
+    let taints: Vec<String> = pool.taints().map(taint).collect();
+    let all = [
+        ("capacity.cluster-autoscaler.kubernetes.io/labels", labels),
+        ("capacity.cluster-autoscaler.kubernetes.io/taints", taints),
+    ];
+    all.into_iter().filter(|(_, said)| !said.is_empty()).map(|(key, said)| (key, said.join(","))).collect()
+}
+
+/// A NodePool with these labels and taints, beside the taints that it has.
+fn node_pool(pool: &PoolTemplate, declared: Option<&Declared>) -> Json {
+    let said = pool.labels().filter(|key| refused(TemplateFormat::NodepoolPatch, key).is_none());
+    let labels: BTreeMap<&str, &str> = said.map(|key| (&*key.key, &*key.value)).collect();
+    let mut taints = declared.map(|declared| declared.taints.clone()).unwrap_or_default();
+    taints.extend(
+        pool.taints().map(|key| ((key.key.clone(), key.effect.clone().unwrap_or_default()), key.value.clone())),
+    );
+    let taint = |((key, effect), value): (&(String, String), &String)| match value.as_str() {
+        "" => json!({"key": key, "effect": effect}),
+        value => json!({"key": key, "value": value, "effect": effect}),
+    };
+    let taints: Vec<Json> = taints.iter().map(taint).collect();
+    let mut template = json!({"metadata": {"labels": labels}});
+    if !taints.is_empty() {
+        template["spec"] = json!({"taints": taints});
+    }
+    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": pool.pool}, "spec": {"template": template}})
+}
+
+/// Flags with which Cluster Autoscaler takes pools for similar although their nodes differ in these labels.
+fn flags(templates: &Templates, as_: Format) -> anyhow::Result<String> {
+    let labels = templates.pools.iter().flat_map(|pool| &pool.varying).filter(|key| key.field == FieldName::Label);
+    let keys: BTreeSet<&str> = labels.map(|key| &*key.key).collect();
+    let flags: Vec<String> = keys.into_iter().map(|key| format!("--balancing-ignore-label={key}")).collect();
+    match as_ {
+        Format::Table if flags.is_empty() => Ok(String::new()),
+        Format::Table => Ok(format!("{}\n", flags.join("\n"))),
+        format => output::structured(format, &flags),
+    }
+}

@@ -1,0 +1,195 @@
+//! The pools of a fleet, and what the next node of each will have.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::TemplateFormat;
+use super::check::Declared;
+use super::document::{PoolTemplate, Templates, UnknownRule};
+use super::provisioners::NextNode;
+use crate::cli::shared::cluster::known_node::KnownNode;
+use nodegate_policy::api::names::LabelKey;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::explain::identity;
+use nodegate_policy::init::node_group;
+use nodegate_policy::templates::{GroupTemplate, Newcomer, once_joined, renamed};
+use nodegate_policy::{
+    Decision, Evidence, InventoryAnswers, NodeFacts, Note, PendingTaints, PolicySet, PoolMemory, Publishers,
+};
+
+/// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
+pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The pools of a fleet.
+pub(super) struct Groups<'a> {
+    set: &'a PolicySet,
+    by: Option<&'a LabelKey>,
+    format: Option<TemplateFormat>,
+    pending: PendingTaints,
+    pools: BTreeMap<String, Pool>,
+    without_pool: usize,
+    remembered: PoolMemory,
+    elsewhere: Publishers,
+}
+
+/// What is known of one pool.
+#[derive(Default)]
+struct Pool {
+    template: GroupTemplate,
+    /// The reason by policy and rule.
+    unknown: BTreeMap<(String, String), String>,
+    /// Whether its next node was made up, because it has none.
+    is_empty: bool,
+}
+
+impl Pool {
+    fn add(&mut self, decision: &Decision, under_another_name: &Decision) {
+        self.template.add(decision, under_another_name);
+        for note in &decision.notes {
+            if let Note::Unknown { rule, reason } = note {
+                let rule = (rule.policy.to_string(), rule.rule.to_string());
+                self.unknown.entry(rule).or_insert_with(|| reason.clone());
+            }
+        }
+    }
+}
+
+impl<'a> Groups<'a> {
+    pub(super) fn new(
+        set: &'a PolicySet,
+        by: Option<&'a LabelKey>,
+        format: Option<TemplateFormat>,
+        pending: PendingTaints,
+    ) -> Self {
+        Self {
+            set,
+            by,
+            format,
+            pending,
+            pools: BTreeMap::new(),
+            without_pool: 0,
+            remembered: PoolMemory::default(),
+            elsewhere: Publishers::default(),
+        }
+    }
+
+    /// Adds a node of the fleet to its pool.
+    ///
+    /// # Errors
+    /// Returns an error if a field of the node has an unexpected type.
+    pub(super) fn add(&mut self, member: &KnownNode) -> anyhow::Result<()> {
+        let facts = member.facts()?;
+        let stored = member.stored(&facts, &self.pending);
+        let Some(pool) = self.pool_of(&facts, stored.evidence) else {
+            self.without_pool += 1;
+            return Ok(());
+        };
+        let object: Json = serde_json::from_str(member.node.text())?;
+        let no_answers = InventoryAnswers::default();
+        let decide = |name: &str| -> anyhow::Result<Decision> {
+            let text = as_it_joins(object.clone(), &member.saved, name).to_string();
+            let node = NodeFacts::parse(&text)?;
+            Ok(once_joined(
+                self.set,
+                &Newcomer {
+                    node: &node,
+                    evidence: stored.evidence,
+                    pools: stored.pools.unwrap_or(&self.remembered),
+                    inventory: stored.inventory.unwrap_or(&no_answers),
+                    elsewhere: stored.elsewhere,
+                    pending: &self.pending,
+                },
+            ))
+        };
+        let decisions = (decide(&facts.name)?, decide(&renamed(&facts.name))?);
+        self.elsewhere = stored.elsewhere;
+        self.pools.entry(pool).or_default().add(&decisions.0, &decisions.1);
+        Ok(())
+    }
+
+    /// Adds the next node of a pool that has none, if what is declared of the pool says what its nodes will be.
+    ///
+    /// # Errors
+    /// Returns an error if it says so in fields of an unexpected type.
+    pub(super) fn add_empty(&mut self, declared: &Declared) -> anyhow::Result<()> {
+        let known = declared.names().any(|name| self.pools.contains_key(name));
+        let Some(next) = declared.next_node.as_ref().filter(|_| !known) else { return Ok(()) };
+        let text = |name: &str| as_it_joins(next.node.clone(), &SavedState::default(), name).to_string();
+        let no_answers = InventoryAnswers::default();
+        let decide = |text: &str| -> anyhow::Result<Decision> {
+            let node = NodeFacts::parse(text)?;
+            let evidence = Evidence::witnessed(None, self.set, &node, None, next).map(Evidence::settled);
+            Ok(once_joined(
+                self.set,
+                &Newcomer {
+                    node: &node,
+                    evidence: evidence.as_ref(),
+                    pools: &self.remembered,
+                    inventory: &no_answers,
+                    elsewhere: self.elsewhere,
+                    pending: &self.pending,
+                },
+            ))
+        };
+        let (name, other) = (next.name(), renamed(next.name()));
+        let decisions = (decide(&text(name))?, decide(&text(&other))?);
+        let pool = Pool { is_empty: true, ..Pool::default() };
+        self.pools.entry(declared.pool.clone()).or_insert(pool).add(&decisions.0, &decisions.1);
+        Ok(())
+    }
+
+    /// The pool of a node: what the user groups by; the label of its node group; its proven pool.
+    fn pool_of(&self, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Option<String> {
+        let label = |key: &str| node.label(key).filter(|value| !value.is_empty());
+        let group = match (self.by, self.format) {
+            (Some(key), _) => return label(key.as_str()).map(str::to_owned),
+            (None, Some(TemplateFormat::NodepoolPatch)) => return label(NODEPOOL).map(str::to_owned),
+            (None, _) => node_group(label),
+        };
+        let proven = || identity(self.set, node, evidence)?.pools.into_iter().next();
+        group.map(str::to_owned).or_else(proven)
+    }
+
+    pub(super) fn finish(self) -> Templates {
+        let pools = self.pools.into_iter().map(|(pool, Pool { template, unknown, is_empty })| {
+            let nodes = if is_empty { 0 } else { template.nodes() };
+            let (same, varying) = template.finish();
+            let unknown = unknown.into_iter().map(|((policy, rule), reason)| UnknownRule { policy, rule, reason });
+            PoolTemplate { pool, nodes, same, varying, unknown: unknown.collect() }
+        });
+        Templates { pools: pools.collect(), nodes_without_pool: self.without_pool }
+    }
+}
+
+/// The node as a new machine of this name joins, once everyone else has written to it: without what nodegate owns.
+fn as_it_joins(mut node: Json, saved: &SavedState, name: &str) -> Json {
+    let owned = saved.owned.as_ref();
+    if let Some(labels) = node.pointer_mut("/metadata/labels").and_then(Json::as_object_mut) {
+        labels.retain(|key, value| {
+            owned.and_then(|owned| owned.labels.get(key)).is_none_or(|own| value.as_str() != Some(own.as_str()))
+        });
+        if labels.contains_key(HOSTNAME) {
+            labels.insert(HOSTNAME.to_owned(), json!(name));
+        }
+    }
+    if let Some(taints) = node.pointer_mut("/spec/taints").and_then(Json::as_array_mut) {
+        let is_own = |taint: &Json| {
+            let mut owned = owned.iter().flat_map(|owned| &owned.taints);
+            owned.any(|own| taint["key"] == own.key.as_str() && taint["effect"] == own.effect.as_str())
+        };
+        taints.retain(|taint| !is_own(taint));
+    }
+    node["metadata"]["name"] = json!(name);
+    if let Some(metadata) = node["metadata"].as_object_mut() {
+        metadata.remove("uid");
+    }
+    node
+}
+
+impl NextNode {
+    fn name(&self) -> &str {
+        self.node["metadata"]["name"].as_str().unwrap_or_default()
+    }
+}

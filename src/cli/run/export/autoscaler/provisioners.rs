@@ -1,0 +1,199 @@
+//! The objects by which provisioners make machines: NodePools of Karpenter and MachineDeployments of Cluster API.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use kube::{Api, Client, discovery};
+use serde_json::{Value as Json, json};
+
+use super::TemplateFormat;
+use super::check::{Declared, labels_of, taints_of};
+use super::groups::NODEPOOL;
+use nodegate_base::pages::next_page;
+use nodegate_policy::api::pools::MachineKind;
+use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
+use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
+
+/// Number of objects in one page of a list.
+const PAGE: u32 = 500;
+/// The labels of a Machine that Cluster API copies to its node: these, and those of their subdomains
+/// (`sigs.k8s.io/cluster-api`, `internal/util/labels`).
+const COPIED_BY_CLUSTER_API: [&str; 3] =
+    ["node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io"];
+const CAPI_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
+const CAPI_TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
+
+/// Who makes machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Provisioner {
+    Karpenter,
+    ClusterApi,
+}
+
+/// The next node of a pool, as far as its provisioner says it.
+#[derive(Clone, Debug)]
+pub(super) struct NextNode {
+    pub(super) node: Json,
+    kind: MachineKind,
+    /// The labels of the provisioner's object for its machine.
+    labels: BTreeMap<String, String>,
+    object: String,
+}
+
+impl Witness for NextNode {
+    fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<std::sync::Arc<Bootstrapper>> {
+        None
+    }
+
+    fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
+        let labels = self.labels.clone().into_iter().collect();
+        let document = ProvisionedDocument {
+            kind: self.kind.as_str().into(),
+            name: self.object.clone(),
+            labels,
+            ..ProvisionedDocument::default()
+        };
+        MachinesOfNode { found: vec![document.into()], absence: Absence::Certain, ..MachinesOfNode::default() }
+    }
+
+    fn assertions(&self, _node: &str, _provider_id: Option<&str>, _saved: Option<&SavedState>) -> Assertions {
+        Assertions::default()
+    }
+}
+
+impl Provisioner {
+    pub(super) const ALL: [Self; 2] = [Self::Karpenter, Self::ClusterApi];
+
+    fn group(self) -> &'static str {
+        match self {
+            Self::Karpenter => "karpenter.sh",
+            Self::ClusterApi => "cluster.x-k8s.io",
+        }
+    }
+
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Karpenter => "NodePool",
+            Self::ClusterApi => "MachineDeployment",
+        }
+    }
+
+    /// Whether what is printed in this format is about its pools.
+    pub(super) fn is_meant(self, format: Option<TemplateFormat>) -> bool {
+        match format {
+            None => true,
+            Some(TemplateFormat::NodepoolPatch) => self == Self::Karpenter,
+            Some(TemplateFormat::CapiAnnotations) => self == Self::ClusterApi,
+            Some(TemplateFormat::AsgTags | TemplateFormat::VmssTags | TemplateFormat::Flags) => false,
+        }
+    }
+
+    /// The objects of a cluster; none if it does not know their kind.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or cannot be reached.
+    pub(super) async fn list(self, client: &Client) -> anyhow::Result<Vec<Declared>> {
+        let group = match discovery::group(client, self.group()).await {
+            Ok(group) => group,
+            Err(kube::Error::Discovery(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(|| format!("could not look for API group {}", self.group())),
+        };
+        let Some((resource, _)) = group.recommended_kind(self.kind()) else { return Ok(Vec::new()) };
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let (mut next, mut found) = (Some(ListParams::default().limit(PAGE)), Vec::new());
+        while let Some(parameters) = next {
+            let page = api.list(&parameters).await.with_context(|| format!("could not list {}s", self.kind()))?;
+            next = next_page(parameters, &page.metadata);
+            for object in page.items {
+                found.push(self.declared(&serde_json::to_value(object)?));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What one of its objects says.
+    pub(super) fn declared(self, object: &Json) -> Declared {
+        match self {
+            Self::Karpenter => node_pool(object),
+            Self::ClusterApi => machine_deployment(object),
+        }
+    }
+}
+
+fn text<'j>(object: &'j Json, pointer: &str) -> &'j str {
+    object.pointer(pointer).and_then(Json::as_str).unwrap_or_default()
+}
+
+/// The values that a NodePool lets its nodes have of each label: of its template, and of its requirements.
+fn node_pool(object: &Json) -> Declared {
+    let name = text(object, "/metadata/name");
+    let template = &object["spec"]["template"];
+    let mut labels: BTreeMap<String, Vec<String>> =
+        labels_of(&template["metadata"]["labels"]).into_iter().map(|(key, value)| (key, vec![value])).collect();
+    let requirements = template["spec"]["requirements"].as_array();
+    for requirement in requirements.into_iter().flatten().filter(|one| one["operator"] == "In") {
+        let values = requirement["values"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        labels.entry(text(requirement, "/key").to_owned()).or_insert_with(|| values.map(str::to_owned).collect());
+    }
+    labels.insert(NODEPOOL.to_owned(), vec![name.to_owned()]);
+    let known = labels.iter().filter_map(|(key, values)| match values.as_slice() {
+        [value] => Some((key.clone(), value.clone())),
+        _ => None,
+    });
+    let of_machine: BTreeMap<String, String> = known.collect();
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": format!("{name}-next-0"), "labels": of_machine},
+        "spec": {"taints": template["spec"]["taints"].as_array().cloned().unwrap_or_default()}});
+    let next = NextNode { node, kind: MachineKind::NodeClaim, labels: of_machine, object: format!("{name}-next") };
+    Declared {
+        told_by: format!("NodePool {name}"),
+        pool: name.to_owned(),
+        other_names: Vec::new(),
+        labels,
+        taints: taints_of(&template["spec"]["taints"]),
+        startup_taints: taints_of(&template["spec"]["startupTaints"]),
+        next_node: Some(next),
+    }
+}
+
+/// What the annotations of a MachineDeployment tell Cluster Autoscaler, and what its machines are.
+fn machine_deployment(object: &Json) -> Declared {
+    let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+    let annotation = |key: &str| object["metadata"]["annotations"][key].as_str().unwrap_or_default();
+    let told = annotation(CAPI_LABELS).split(',').filter(|part| !part.is_empty());
+    let told: Vec<(String, String)> = told
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    let taints = annotation(CAPI_TAINTS).split(',').filter_map(|part| {
+        let (key, effect) = part.rsplit_once(':')?;
+        let (key, value) = key.split_once('=').unwrap_or((key, ""));
+        Some(((key.to_owned(), effect.to_owned()), value.to_owned()))
+    });
+    let mut of_machine = labels_of(&object["spec"]["template"]["metadata"]["labels"]);
+    of_machine.insert("cluster.x-k8s.io/deployment-name".to_owned(), name.to_owned());
+    let is_copied = |key: &str| {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let is_in =
+            |wanted: &&str| domain == *wanted || domain.strip_suffix(*wanted).is_some_and(|sub| sub.ends_with('.'));
+        COPIED_BY_CLUSTER_API.iter().any(is_in)
+    };
+    let copied = of_machine.iter().filter(|(key, _)| is_copied(key));
+    let on_node: BTreeMap<String, String> =
+        copied.map(|(key, value)| (key.clone(), value.clone())).chain(told.iter().cloned()).collect();
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": format!("{name}-next-0"), "labels": on_node}, "spec": {}});
+    let next =
+        NextNode { node, kind: MachineKind::Machine, labels: of_machine, object: format!("{namespace}/{name}-next") };
+    Declared {
+        told_by: format!("MachineDeployment {namespace}/{name}"),
+        pool: name.to_owned(),
+        other_names: Vec::new(),
+        labels: told.into_iter().map(|(key, value)| (key, vec![value])).collect(),
+        taints: taints.collect(),
+        startup_taints: BTreeMap::new(),
+        next_node: Some(next),
+    }
+}

@@ -1,0 +1,214 @@
+//! `nodegate export autoscaler`: what the next node of each pool will have, in the words of autoscalers.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::shared::output::assert_conforms;
+
+const POLICY: &str = r#"
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: fleet}
+spec:
+  rules:
+    - name: gpu
+      match: {names: ["gpu-*"]}
+      labels: {example.com/hardware_tier: fast, node-role.kubernetes.io/gpu: ""}
+      taints: [dedicated=gpu:NoSchedule, alone:NoExecute]
+    - {name: one, match: {names: [gpu-1]}, labels: {first: "true"}}
+    - name: karpenter
+      match: {selector: {matchLabels: {karpenter.sh/nodepool: cpu, size: large}}}
+      labels: {example.com/hardware_tier: slow}
+    - {name: hidden, match: {selector: {matchLabels: {karpenter.sh/nodepool: cpu}}}, labels: {karpenter.sh/own: x}}
+    - {name: inferred, match: {selector: {matchLabels: {example.com/hardware_tier: fast}}}, labels: {inferred: "true"}}
+    - name: broken
+      match: {expression: 'node.metadata.labels["eks.amazonaws.com/nodegroup"] == "gpu" && node.metadata.labels["absent"] == "a"'}
+      labels: {broken: "true"}
+"#;
+
+/// Runs the command on these files and returns its exit code, output and notes.
+fn export(files: &[(&str, Value)], arguments: &[&str]) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
+    for (name, content) in files {
+        fs::write(directory.path().join(name), content.to_string()).unwrap();
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_nodegate"))
+        .args(["export", "autoscaler", "--policy", "policy.yaml"])
+        .args(arguments)
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn node(name: &str, labels: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+}
+
+/// Two nodes of an EKS node group, of which one has a label and a taint from nodegate already, and one node of no group.
+fn fleet() -> Value {
+    let of_group = json!({"eks.amazonaws.com/nodegroup": "gpu", "kubernetes.io/hostname": "gpu-1"});
+    let mut first = node("gpu-1", &of_group);
+    first["metadata"]["labels"]["example.com/hardware_tier"] = json!("fast");
+    first["spec"] = json!({"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]});
+    let second = node("gpu-2", &json!({"eks.amazonaws.com/nodegroup": "gpu"}));
+    json!({"apiVersion": "v1", "kind": "List", "items": [first, second, node("lonely", &json!({}))]})
+}
+
+/// A NodePool that has no node.
+fn node_pool() -> Value {
+    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "cpu"}, "spec": {"template": {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {"taints": [{"key": "own", "effect": "NoSchedule"}], "requirements": [
+            {"key": "size", "operator": "In", "values": ["large"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a", "b"]}]}}}})
+}
+
+fn parsed(json: &str) -> Value {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn tags_say_what_all_nodes_of_a_group_will_have() {
+    let files = [("nodes.json", fleet())];
+    let (code, tags, notes) = export(&files, &["nodes.json", "--format", "asg-tags", "-o", "json"]);
+    assert_eq!(code, Some(0), "{notes}");
+    assert_eq!(
+        parsed(&tags),
+        json!({"gpu": {
+            "k8s.io/cluster-autoscaler/node-template/label/example.com/hardware_tier": "fast",
+            "k8s.io/cluster-autoscaler/node-template/label/inferred": "true",
+            "k8s.io/cluster-autoscaler/node-template/label/node-role.kubernetes.io/gpu": "",
+            "k8s.io/cluster-autoscaler/node-template/taint/alone": ":NoExecute",
+            "k8s.io/cluster-autoscaler/node-template/taint/dedicated": "gpu:NoSchedule"}})
+    );
+    assert!(notes.contains("pool gpu: what rule fleet/broken gives is not known, and is left out"), "{notes}");
+    assert!(notes.contains("1 nodes are in no pool"), "{notes}");
+    let (_, tags, _) = export(&files, &["nodes.json", "--format", "vmss-tags"]);
+    assert!(tags.contains("k8s.io_cluster-autoscaler_node-template_label_example.com_hardware~2tier: fast"), "{tags}");
+    assert!(tags.contains("k8s.io_cluster-autoscaler_node-template_taint_dedicated: gpu:NoSchedule"), "{tags}");
+    let (_, annotations, _) = export(&files, &["nodes.json", "--format", "capi-annotations", "-o", "json"]);
+    assert_eq!(
+        parsed(&annotations)["gpu"],
+        json!({
+            "capacity.cluster-autoscaler.kubernetes.io/labels": "example.com/hardware_tier=fast,inferred=true,node-role.kubernetes.io/gpu=",
+            "capacity.cluster-autoscaler.kubernetes.io/taints": "alone:NoExecute,dedicated=gpu:NoSchedule"})
+    );
+}
+
+#[test]
+fn what_differs_between_the_nodes_of_a_group_is_no_part_of_its_template() {
+    let files = [("nodes.json", fleet())];
+    let (code, templates, notes) = export(&files, &["nodes.json", "-o", "json"]);
+    assert_eq!(code, Some(0), "{notes}");
+    let templates = parsed(&templates);
+    assert_conforms("templates", &templates);
+    assert_eq!(
+        templates["pools"][0]["varying"],
+        json!([{"field": "label", "key": "first", "values": ["true"], "nodes": 1, "because": "absent", "policy": "fleet", "rule": "one"}])
+    );
+    let (_, flags, _) = export(&files, &["nodes.json", "--format", "flags"]);
+    assert_eq!(flags, "--balancing-ignore-label=first\n");
+    let (_, table, _) = export(&files, &["nodes.json"]);
+    let row = |key: &str| table.lines().find(|line| line.contains(key)).unwrap_or_default().to_owned();
+    assert!(row("first").ends_with("no: only some nodes have it"), "{table}");
+    assert!(row("dedicated:NoSchedule").ends_with("yes"), "{table}");
+}
+
+#[test]
+fn a_pool_without_nodes_is_known_from_its_node_pool() {
+    let files = [("pools.json", node_pool())];
+    let (code, patch, notes) = export(&files, &["--groups", "pools.json", "--format", "nodepool-patch", "-o", "json"]);
+    assert_eq!(code, Some(0), "{notes}");
+    assert_eq!(
+        parsed(&patch)["items"],
+        json!([{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "cpu"}, "spec": {"template": {
+            "metadata": {"labels": {"example.com/hardware_tier": "slow"}},
+            "spec": {"taints": [{"key": "own", "effect": "NoSchedule"}]}}}}])
+    );
+    assert!(notes.contains("label karpenter.sh/own is left out: NodePools refuse this label"), "{notes}");
+}
+
+#[test]
+fn the_check_finds_what_an_autoscaler_is_not_told() {
+    let tag = |key: &str, value: &str| json!({"Key": format!("k8s.io/cluster-autoscaler/node-template/{key}"), "Value": value});
+    let told = |tags: Vec<Value>| {
+        let mut tags = tags;
+        tags.push(json!({"Key": "eks:nodegroup-name", "Value": "gpu"}));
+        json!({"AutoScalingGroups": [{"AutoScalingGroupName": "eks-gpu-1234", "Tags": tags}]})
+    };
+    let right = vec![
+        tag("label/example.com/hardware_tier", "fast"),
+        tag("label/inferred", "true"),
+        tag("label/node-role.kubernetes.io/gpu", ""),
+        tag("taint/alone", ":NoExecute"),
+        tag("taint/dedicated", "gpu:NoSchedule"),
+    ];
+    let check = |groups: Value| {
+        let arguments = ["nodes.json", "--groups", "asg.json", "--format", "asg-tags", "--check"];
+        let files = [("nodes.json", fleet()), ("asg.json", groups)];
+        let (code, words, notes) = export(&files, &arguments);
+        let (same_code, json, _) = export(&files, &[&arguments[..], &["-o", "json"]].concat());
+        assert_eq!(code, same_code, "{notes}");
+        let json = parsed(&json);
+        assert_conforms("templates-check", &json);
+        (code, words, json)
+    };
+    let (code, words, _) = check(told(right.clone()));
+    assert_eq!((code, &*words), (Some(0), "autoscalers know what the next nodes of 1 pools will have\n"));
+    let mut wrong = right;
+    wrong[0]["Value"] = json!("slow");
+    wrong.remove(4);
+    let (code, words, found) = check(told(wrong));
+    assert_eq!(code, Some(1));
+    let found: Vec<_> = found["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| json!([one["because"], one["expected"]["key"], one["told"]]))
+        .collect();
+    assert_eq!(found, [json!(["value", "example.com/hardware_tier", "slow"]), json!(["missing", "dedicated", null])]);
+    assert!(words.contains("Auto Scaling group eks-gpu-1234"), "{words}");
+    let (code, words, found) = check(json!({"AutoScalingGroups": []}));
+    assert_eq!((code, &found["notFound"]), (Some(1), &json!(["gpu"])));
+    assert!(words.contains("pool gpu: nothing was found that tells an autoscaler about it"), "{words}");
+}
+
+#[test]
+fn a_taint_that_a_node_pool_promises_to_go_away_is_a_difference() {
+    let of_pool = node("gpu-1", &json!({"karpenter.sh/nodepool": "gpu"}));
+    let taint = json!({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"});
+    let mut pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpu"}, "spec": {"template": {
+        "metadata": {"labels": {"example.com/hardware_tier": "fast", "inferred": "true", "node-role.kubernetes.io/gpu": ""}},
+        "spec": {"taints": [{"key": "alone", "effect": "NoExecute"}], "startupTaints": [taint]}}}});
+    let check = |pool: &Value| {
+        let files = [("node.json", of_pool.clone()), ("pool.json", pool.clone())];
+        export(&files, &["node.json", "--groups", "pool.json", "--format", "nodepool-patch", "--check"])
+    };
+    let (code, words, _) = check(&pool);
+    assert!(code == Some(1) && words.contains("that it goes away"), "{words}");
+    pool["spec"]["template"]["spec"]["taints"].as_array_mut().unwrap().push(taint);
+    let (code, words, _) = check(&pool);
+    assert_eq!(code, Some(0), "{words}");
+}
+
+#[test]
+fn a_pool_whose_machine_deployment_has_no_machine_is_proven_by_it() {
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "capi"}, "spec": {
+        "presets": ["cluster-api"],
+        "rules": [{"name": "gpu", "match": {"pools": ["*-gpu"]}, "labels": {"node-role.kubernetes.io/gpu": ""}}]}});
+    let deployment = json!({"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeployment", "metadata": {"name": "fleet-gpu", "namespace": "default",
+        "annotations": {"capacity.cluster-autoscaler.kubernetes.io/labels": "node-role.kubernetes.io/gpu="}},
+        "spec": {"clusterName": "fleet", "template": {"spec": {"clusterName": "fleet"}}}});
+    let files = [("capi.json", policy), ("md.json", deployment)];
+    let arguments = ["--policy", "capi.json", "--groups", "md.json", "--format", "capi-annotations"];
+    let (code, annotations, notes) = export(&files, &[&arguments[..], &["-o", "json"]].concat());
+    assert_eq!(code, Some(0), "{notes}");
+    let label = "capacity.cluster-autoscaler.kubernetes.io/labels";
+    assert_eq!(parsed(&annotations), json!({"fleet-gpu": {label: "node-role.kubernetes.io/gpu="}}));
+    assert_eq!(export(&files, &[&arguments[..], &["--check"]].concat()).0, Some(0));
+}
