@@ -14,6 +14,7 @@ mod faults;
 mod fence;
 mod forgery;
 mod gate;
+
 mod governance;
 mod guard;
 mod guarded;
@@ -35,6 +36,7 @@ mod node_fields;
 mod nodegate;
 mod outage;
 mod policies;
+mod policy_gates;
 mod pool_memory;
 mod pools;
 mod prometheus;

@@ -109,6 +109,7 @@ fn hostile_metrics() -> Arc<Metrics> {
         left_alone: 1,
         by_pool: names.iter().map(|name| (name.clone(), 1)).collect(),
         pools_unknown: 1,
+        by_gate: names.iter().map(by_rule).collect(),
     });
     let values = names.iter().map(|name| (name.clone(), 1)).collect();
     metrics.fleet.counted(Count { by_label: BTreeMap::from([("tier".to_owned(), values)]), ..Count::default() });

@@ -29,6 +29,7 @@ pub use decide::admission_mark::{ADMISSION, AdmissionMark};
 pub use decide::decide;
 pub use decide::decision::{Decision, Desired, LeftOut, NodeChange, Note};
 pub use decide::forbidden::{CORRECTIONS_MAX, corrections_exceeded, excess};
+pub use decide::gates::ClosedGate;
 pub use decide::last_change::LAST_CHANGE;
 pub use decide::limits::fit;
 pub use decide::patch::{patch, patch_of_write};

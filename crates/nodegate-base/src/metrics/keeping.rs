@@ -59,7 +59,7 @@ impl KeepingMetrics {
         );
         catalog.add(
             "nodes_released_incomplete",
-            "Nodes whose pending taint was removed after --pending-timeout although something was missing",
+            "Nodes whose pending taint was removed after --pending-timeout, or the timeout of a gate, although something was missing",
             released_incomplete,
         );
     }

@@ -32,6 +32,8 @@ pub struct Survey {
     pub by_pool: BTreeMap<String, i64>,
     /// Nodes of which it is not known whether they belong to one of the pools.
     pub pools_unknown: usize,
+    /// Nodes that wait at a gate, by policy and gate.
+    pub by_gate: ByRule,
 }
 
 /// The metrics of a [`Survey`].
@@ -46,6 +48,7 @@ pub(super) struct SurveyMetrics {
     left_alone: Gauge,
     by_pool: Gauges<PoolLabels>,
     pools_unknown: Gauge,
+    by_gate: Gauges<RuleLabels>,
 }
 
 impl SurveyMetrics {
@@ -60,6 +63,7 @@ impl SurveyMetrics {
             left_alone,
             by_pool,
             pools_unknown,
+            by_gate,
         } = survey;
         let of_rules =
             |counts: ByRule| counts.into_iter().map(|((policy, rule), nodes)| (RuleLabels { policy, rule }, nodes));
@@ -75,6 +79,7 @@ impl SurveyMetrics {
         self.left_alone.set(number(left_alone));
         self.by_pool.replace(by_pool.into_iter().map(|(pool, nodes)| (PoolLabels { pool }, nodes)), SERIES_MAX);
         self.pools_unknown.set(number(pools_unknown));
+        self.by_gate.replace(of_rules(by_gate), SERIES_MAX);
     }
 
     pub(super) fn register(&self, catalog: &mut Catalog) {
@@ -88,6 +93,7 @@ impl SurveyMetrics {
             left_alone,
             by_pool,
             pools_unknown,
+            by_gate,
         } = self;
         catalog.add("rule_nodes", "Nodes that have a label, annotation or taint from a rule", &by_rule.family);
         catalog.add("drifted_nodes", "Nodes that differ from what policies want", drifted);
@@ -114,5 +120,10 @@ impl SurveyMetrics {
         );
         catalog.add("pool_nodes", "Nodes that are proven to belong to a pool", &by_pool.family);
         catalog.add("pool_unknown_nodes", "Nodes for which membership in a pool is unknown", pools_unknown);
+        catalog.add(
+            "gate_nodes",
+            "Nodes that have the pending taint because they have not passed a gate",
+            &by_gate.family,
+        );
     }
 }

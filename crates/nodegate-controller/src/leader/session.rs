@@ -306,9 +306,10 @@ async fn scheduled(
     resync: Duration,
 ) -> Option<Again> {
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
-    let may_be_stuck = outcome.as_ref().map_or(true, |done| done.awaits_inventory);
+    let may_be_stuck = outcome.as_ref().map_or(true, |done| done.awaits_others);
+    let now = api_server::time_at_most(Timestamp::now());
     let waits = match may_be_stuck {
-        true => waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now())).await,
+        true => waiting::end_in_time(node, reconciler, now, outcome.is_err()).await,
         false => None,
     };
     let (after, urgency) = match outcome {

@@ -57,7 +57,8 @@ pub(crate) fn sets(change: &NodeChange, (field, key): &RevertKey) -> bool {
 
 /// The size of a change.
 pub(crate) fn summary(facts: &NodeFacts<'_>, plan: &ReconcilePlan, change: Option<&NodeChange>) -> Done {
-    let mut done = Done { awaits_inventory: plan.awaits_inventory, ..Done::default() };
+    let awaits_others = plan.awaits_inventory || !plan.decision.gates.is_empty();
+    let mut done = Done { awaits_others, ..Done::default() };
     let mut count = |there: bool, wanted: bool| match (there, wanted) {
         (false, true) => done.set += 1,
         (true, true) => done.changed += 1,

@@ -26,7 +26,6 @@ use tokio::sync::Notify;
 
 use crate::cluster::events::Events;
 use crate::memory::Memory;
-use crate::memory::fleet::patience;
 use crate::memory::history::{Arrival, Sight};
 use crate::memory::node::NodeMemory;
 use crate::memory::removals::MaxRemovals;
@@ -43,7 +42,7 @@ use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    Evidence, NodeFacts, PendingTaints, PolicySet, PoolShare, ReconcilePlan, StoredNode, plan_reconcile,
+    ClosedGate, Evidence, NodeFacts, PendingTaints, PolicySet, PoolShare, ReconcilePlan, StoredNode, plan_reconcile,
 };
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
@@ -369,10 +368,20 @@ impl Reconciler {
         Ok(done)
     }
 
-    /// How much longer a node may be pending; `None` if it is not.
-    pub(crate) fn patience(&self, node: &NodeObject, now: Timestamp) -> Option<Duration> {
+    /// The second in which a node was created that is pending; `None` if it is not.
+    pub(crate) fn pending_since(&self, node: &NodeObject) -> Option<i64> {
         let created = node.created().filter(|_| node.facts().is_ok_and(|facts| self.is_pending(&facts)))?;
-        Some(patience(created.as_second(), now, self.config.pending_timeout))
+        Some(created.as_second())
+    }
+
+    /// Whether a pending node waits for an inventory, and the gates that it has not passed.
+    pub(crate) fn awaited_by(&self, node: &NodeObject) -> (bool, Vec<ClosedGate>) {
+        let Ok(facts) = node.facts() else { return (false, Vec::new()) };
+        let set = self.policies();
+        let (_, saved) = self.stored_and_saved(node, &facts);
+        let evidence = self.evidence(node, &facts, &set, &saved).0;
+        let plan = self.look(node, &facts, &set, &saved, evidence.as_ref());
+        (plan.awaits_inventory, plan.decision.gates)
     }
 
     pub(crate) fn releases_stuck(&self) -> bool {

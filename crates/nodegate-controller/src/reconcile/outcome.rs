@@ -50,8 +50,8 @@ pub struct Done {
     pub kept: usize,
     /// Number of owned keys that no rule sets and that are not removed yet.
     pub lingering: usize,
-    /// Whether the node is pending because a required inventory has not answered.
-    pub awaits_inventory: bool,
+    /// Whether the node is pending because a required inventory has not answered, or because it has not passed a gate.
+    pub awaits_others: bool,
     /// The written change. Admission may have changed it.
     pub made: Option<NodeChange>,
     /// When the node must be processed again at the latest, if there is a reason.

@@ -58,6 +58,8 @@ pub(crate) struct Findings {
     pub(crate) by_pool: BTreeMap<String, i64>,
     /// Of how many nodes it is not known whether they belong to one of the pools.
     pub(crate) pools_unknown: usize,
+    /// How many nodes wait at a gate, by policy and gate.
+    pub(crate) by_gate: BTreeMap<(String, String), i64>,
     /// Inventories that do not answer and why, by policy.
     pub(crate) inventories: BTreeMap<String, BTreeSet<String>>,
     /// Governance entries that are not asked about writes that change only annotations, by policy.
@@ -108,6 +110,7 @@ impl Findings {
             left_alone,
             by_pool: self.by_pool.clone(),
             pools_unknown: self.pools_unknown,
+            by_gate: self.by_gate.clone(),
         }
     }
 
@@ -132,6 +135,9 @@ impl Findings {
 
     /// Adds the changes that one node needs.
     pub(crate) fn note(&mut self, node: &str, plan: &ReconcilePlan) {
+        for gate in &plan.decision.gates {
+            *self.by_gate.entry(named(&gate.id)).or_default() += 1;
+        }
         let rules = plan.decision.rules();
         for rule in &rules {
             *self.by_rule.entry(named(rule)).or_default() += 1;

@@ -37,7 +37,10 @@ pub fn node_policy_crd() -> Result<CustomResourceDefinition, serde_json::Error> 
     );
     at("rules/items/properties/labelMap/properties/keys", json!({"minItems": 1}));
     at("derived/items/properties/anyOf", json!({"minItems": 1}));
-    at("inventory", unique_by_name);
+    at("inventory", unique_by_name.clone());
+    at("gates", unique_by_name);
+    at("gates/items/properties/name", json!({"minLength": 1}));
+    at("gates/items/properties/labels", json!({"minItems": 1}));
     at("inventory/items/properties/allow", json!({"minItems": 1}));
     at(
         "persist",
@@ -73,7 +76,7 @@ mod tests {
     fn every_addition_finds_its_place() {
         let crd = serde_json::to_string(&node_policy_crd().unwrap()).unwrap();
         for (addition, count) in
-            [("x-kubernetes-validations", 2), ("x-kubernetes-list-map-keys", 2), ("minItems", 3), ("minLength", 1)]
+            [("x-kubernetes-validations", 2), ("x-kubernetes-list-map-keys", 3), ("minItems", 4), ("minLength", 2)]
         {
             assert_eq!(crd.matches(&format!("\"{addition}\"")).count(), count, "{addition}");
         }

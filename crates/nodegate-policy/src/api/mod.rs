@@ -3,6 +3,7 @@
 pub mod case;
 pub mod crd;
 pub mod document;
+pub mod gates;
 pub mod names;
 mod path;
 pub mod policy;

@@ -9,6 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::gates::GateSpec;
 use super::pools::PoolSpec;
 
 mod governance;
@@ -66,6 +67,9 @@ pub struct NodePolicySpec {
     /// Which nodes belong to a pool, and what proves it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolSpec>,
+    /// Labels without which a joining node gets no pods, whoever sets them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<GateSpec>,
 }
 
 /// A rule: which nodes it matches, and what it sets on them.

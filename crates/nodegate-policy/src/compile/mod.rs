@@ -3,6 +3,7 @@
 //! Files, objects, flat label files and presets are all compiled here, by the same rules.
 
 mod conditions;
+mod gates;
 mod governance;
 mod inventory;
 mod migrations;
@@ -135,6 +136,7 @@ impl PolicySet {
         let mut drafts = Vec::new();
         let mut governance = governance::Builder::default();
         let mut pools = pools::PoolParts::default();
+        let mut gates = Vec::new();
         let budget = CompileBudget::default();
         for (index, document) in documents.iter().enumerate() {
             // A new section must be compiled here.
@@ -148,6 +150,7 @@ impl PolicySet {
                 governance: _,
                 migrations: _,
                 pools: _,
+                gates: _,
             } = &*document.spec;
             let mut faults = Faults { document, errors: &mut errors, budget: &budget };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
@@ -155,6 +158,7 @@ impl PolicySet {
             migrations::compile(index, &mut drafts, &mut faults);
             governance.add(&mut names, &mut faults);
             pools::compile(&mut names, &mut pools, &mut faults);
+            gates::compile(&mut names, &mut gates, &mut faults);
         }
         let governance = governance.build(&documents, &mut errors);
         if budget.expressions() > EXPRESSIONS_MAX {
@@ -195,6 +199,7 @@ impl PolicySet {
             names,
             protected,
             pools,
+            gates,
         }))
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::api::names::{TaintEffect, TaintId};
+use crate::decide::gates::ClosedGate;
 use crate::keys::Field;
 use crate::set::migration::Ownership;
 use crate::set::rule::{RuleId, Strength};
@@ -207,6 +208,11 @@ pub enum Note {
         /// The inventories, as `policy/name`.
         inventories: Vec<String>,
     },
+    /// A joining node has not passed gates, and has no pending taint.
+    GatesUnmarked {
+        /// The gates, as `policy/gate:name`.
+        gates: Vec<String>,
+    },
 }
 
 impl Note {
@@ -259,6 +265,11 @@ impl fmt::Display for Note {
                     "{noun} {inventories} {have} not answered for this node yet; the controller sets the labels later"
                 )
             }
+            Self::GatesUnmarked { gates } => {
+                let noun = if gates.len() == 1 { "gate" } else { "gates" };
+                let gates = gates.join(", ");
+                write!(f, "{noun} {gates} cannot hold pods off this node: no controller runs that would release it")
+            }
         }
     }
 }
@@ -278,6 +289,8 @@ pub struct Decision {
     pub deferred: Option<NodeChange>,
     /// Whether `change` sets the pending taint.
     pub pending: bool,
+    /// The gates that a node has not passed: one that joins, or that is pending.
+    pub gates: Vec<ClosedGate>,
     /// Notes, the most important first.
     pub notes: Vec<Note>,
 }

@@ -7,6 +7,7 @@ pub(crate) mod decision;
 pub(crate) mod evaluate;
 pub(crate) mod evidence;
 pub(crate) mod forbidden;
+pub(crate) mod gates;
 pub(crate) mod last_change;
 pub(crate) mod left_at_join;
 pub(crate) mod limits;
@@ -84,7 +85,11 @@ fn decide_on<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideConte
     let saved = context.saved.filter(|_| is_new);
     let pools = context.pools.filter(|_| is_new).map(|memory| Recalled { memory, stored: None });
     let eval = EvalContext { sources: Sources { defaults: initial, saved, pools }, initial };
-    let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, forbidden);
+    let (mut builder, evaluation) = DecisionBuilder::run(set, write, view, eval, forbidden);
+    if builder.scope == PatchScope::KubeletCreate {
+        // A pool that is not known yet makes the node wait by itself.
+        builder.decision.gates = gates::closed(set, &evaluation.view, false);
+    }
     builder.correct(&asserted);
     builder.retire();
     builder.leave_evidence();

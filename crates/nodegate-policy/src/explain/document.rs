@@ -299,6 +299,8 @@ pub enum MissingBecause {
     Deferred,
     /// The same, and the node has the pending taint until then.
     Pending,
+    /// Somebody else has to set it: a gate keeps the pending taint on the node until then.
+    Gate,
     /// The key is not repaired anymore, because others keep reverting it.
     Fight,
     /// Defaults and saved state apply only when a node joins.

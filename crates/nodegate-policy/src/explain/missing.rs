@@ -1,8 +1,10 @@
 //! What rules assign, or may assign, and the node does not have.
 
+use crate::api::gates::OnTimeout;
 use crate::decide::decision::{Desired, Note};
-use crate::keys::Field;
+use crate::decide::gates::ClosedGate;
 use crate::keys::pattern::KeySet;
+use crate::keys::{Field, programs};
 use crate::set::index::RuleIndex;
 use crate::set::rule::{Rule, RuleId, Strength};
 
@@ -19,6 +21,7 @@ impl Explainer<'_> {
     pub(super) fn missing(&self, key: Option<&str>) -> Vec<Missing> {
         let mut missing = self.unwritten();
         missing.extend(self.plan.decision.notes.iter().flat_map(|note| self.noted(note)));
+        missing.extend(self.plan.decision.gates.iter().flat_map(awaited_at));
         if let Some(key) = key {
             let unmatched = self.not_matching(key, &missing);
             missing.extend(unmatched);
@@ -156,7 +159,8 @@ impl Explainer<'_> {
             | Note::Reverted { .. }
             | Note::LeftOut(_)
             | Note::DeferredUnmarked { .. }
-            | Note::AwaitedUnmarked { .. } => Vec::new(),
+            | Note::AwaitedUnmarked { .. }
+            | Note::GatesUnmarked { .. } => Vec::new(),
         }
     }
 
@@ -214,6 +218,30 @@ fn facts(walked: &RuleResult, result: Outcome) -> Option<String> {
     let facts: Vec<String> =
         conditions.map(|condition| format!("{}: {}", condition.condition, condition.fact)).collect();
     (!facts.is_empty()).then(|| facts.join("; "))
+}
+
+/// The labels that a pending node waits for at a gate.
+fn awaited_at(gate: &ClosedGate) -> impl Iterator<Item = Missing> {
+    let end = match gate.on_timeout {
+        OnTimeout::Release => "is released without it",
+        OnTimeout::Keep => "goes on waiting",
+    };
+    let seconds = gate.timeout.as_secs();
+    gate.missing.iter().map(move |key| {
+        let usual = programs::of(Field::Label, key, None).map(|program| format!("; {} usually sets it", program.name));
+        let usual = usual.unwrap_or_default();
+        Missing {
+            field: FieldName::Label,
+            key: key.clone(),
+            value: None,
+            effect: None,
+            has: None,
+            policy: gate.id.policy.to_string(),
+            rule: gate.id.rule.to_string(),
+            why: MissingBecause::Gate,
+            detail: format!("the node waits for it, and {end} {seconds} s after its creation{usual}"),
+        }
+    })
 }
 
 /// A missing key of a rule, without a value.

@@ -17,9 +17,12 @@ pub(super) fn waits_unknown(document: &PolicyDocument, key: &LabelKey, lints: &m
     lints.push(Lint { name: LintName::WaitsUnknown, fault: document.fault(&path, Problem::new(what, help)) });
 }
 
-/// A required inventory, or else a label that a kubelet's request cannot carry.
+/// A gate, a required inventory, or else a label that a kubelet's request cannot carry.
 fn waits(document: &PolicyDocument) -> Option<(FieldPath, &'static str)> {
     let spec = &document.spec;
+    if !spec.gates.is_empty() {
+        return Some((spec_path().key("gates").index(0), "nodes wait at the gate"));
+    }
     if let Some(at) = spec.inventory.iter().position(|inventory| inventory.require == Some(true)) {
         return Some((spec_path().key("inventory").index(at).key("require"), "nodes wait for the inventory"));
     }
@@ -62,6 +65,8 @@ mod tests {
         }
         let roles = json!({"inventory": inventory(false), "rules": [{"name": "a", "labels": {"a": "1"}}, role]});
         assert_eq!(found(roles, "nodegate.dev/pending"), ["spec.rules[1].labels[\"node-role.kubernetes.io/x\"]"]);
+        let gate = json!({"gates": [{"name": "topology", "labels": ["rack"]}]});
+        assert_eq!(found(gate, "example.com/wait"), ["spec.gates[0]"]);
         let none = json!({"inventory": inventory(false), "rules": [{"name": "a", "labels": {"a": "1"}}]});
         assert_eq!(found(none, "example.com/wait"), [""; 0]);
     }

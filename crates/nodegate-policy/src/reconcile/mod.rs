@@ -28,6 +28,7 @@ use crate::api::state::{Asserted, Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Recalled, Sources};
 use crate::decide::forbidden::forbidding;
+use crate::decide::gates::{self, ClosedGate};
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
@@ -242,7 +243,8 @@ impl<'a> Planner<'a> {
         let (rejected, rejected_more) = self.rejected();
         let (kept, removals) = self.owned();
         let awaits_inventory = self.awaits_inventory();
-        let lifts_pending = !awaits_inventory && self.lift_pending();
+        self.builder.decision.gates = self.closed_gates();
+        let lifts_pending = !awaits_inventory && self.builder.decision.gates.is_empty() && self.lift_pending();
         let captured = self.captured();
         let share = self.share();
         let base = self.base();
@@ -294,6 +296,14 @@ impl<'a> Planner<'a> {
     fn awaits_inventory(&self) -> bool {
         self.stored.pending.on(self.stored.node).next().is_some()
             && !answers::required(self.set, self.stored.inventory).is_empty()
+    }
+
+    /// The gates that keep the pending taint on the node; none if it has none, because no living node gets one.
+    fn closed_gates(&self) -> Vec<ClosedGate> {
+        match self.stored.pending.on(self.stored.node).next() {
+            Some(_) => gates::closed(self.set, &self.evaluation.view, true),
+            None => Vec::new(),
+        }
     }
 
     fn lift_pending(&mut self) -> bool {

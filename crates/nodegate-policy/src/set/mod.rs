@@ -2,6 +2,7 @@
 
 mod asked;
 pub(crate) mod defaults;
+pub(crate) mod gates;
 pub(crate) mod governance;
 pub(crate) mod index;
 pub(crate) mod inventory;
@@ -28,6 +29,7 @@ use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
 use crate::set::defaults::GivenByDefault;
+use crate::set::gates::Gate;
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -63,6 +65,7 @@ pub(crate) struct SetParts {
     pub(crate) protected: KeySet,
     pub(crate) governance: Governance,
     pub(crate) pools: Pools,
+    pub(crate) gates: Vec<Gate>,
     /// The documents that it was compiled from, including presets, sorted by name.
     pub(crate) documents: Vec<PolicyDocument>,
 }
@@ -83,8 +86,10 @@ fn given_of_publishers(rules: &[Rule]) -> KeySet {
 
 impl PolicySet {
     pub(crate) fn from_parts(parts: SetParts) -> Self {
-        let has_expressions =
-            parts.rules.iter().any(|rule| rule.expressions().next().is_some()) || parts.governance.has_expressions();
+        let of_gates = || parts.gates.iter().flat_map(|gate| gate.matcher.expressions());
+        let has_expressions = parts.rules.iter().any(|rule| rule.expressions().next().is_some())
+            || of_gates().next().is_some()
+            || parts.governance.has_expressions();
         let persisting =
             (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.saved.is_some()).map(|(index, _)| index);
         let persisting = persisting.collect();
@@ -93,7 +98,8 @@ impl PolicySet {
         let mut inventories: Vec<RuleIndex> =
             (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.inventory.is_some()).map(|(at, _)| at).collect();
         inventories.sort_by_key(|at| parts.rules[*at as usize].rank);
-        let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(parts.governance.expressions());
+        let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(of_gates());
+        let expressions = expressions.chain(parts.governance.expressions());
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
@@ -132,6 +138,11 @@ impl PolicySet {
     /// The pools.
     pub(crate) fn pools(&self) -> &Pools {
         &self.parts.pools
+    }
+
+    /// The gates, in the order of the documents.
+    pub(crate) fn gates(&self) -> &[Gate] {
+        &self.parts.gates
     }
 
     /// The labels that a kubelet may not set on its own node.

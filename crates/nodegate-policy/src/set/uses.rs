@@ -26,7 +26,9 @@ impl PolicySet {
         let other = self.moved(key).map(|(_, other)| other.as_str());
         let rules = || self.parts.rules.iter().filter(|rule| rule.assigns.migration.is_none());
         let reads = rules().filter(|rule| rule.sources().any(|source| source.names_label(key))).map(|rule| &rule.id);
-        let reads = reads.chain(self.parts.governance.readers_of_label(key)).map(|id| (id, PolicyUse::Reads));
+        let waits = self.parts.gates.iter().filter(|gate| gate.names_label(key)).map(|gate| &gate.id);
+        let reads = reads.chain(self.parts.governance.readers_of_label(key)).chain(waits);
+        let reads = reads.map(|id| (id, PolicyUse::Reads));
         let sets = rules().filter(|rule| may_set(rule, key)).map(|rule| (&rule.id, PolicyUse::Sets));
         let persists = self.persisting_rules().filter(|rule| self.persists_only(&rule.id, key, other));
         let persists = persists.map(|rule| (&rule.id, PolicyUse::Persists));

@@ -111,6 +111,7 @@ pub(super) fn count_notes(notes: &[Note], context: &Context) {
             Note::LeftOut(_) => ("left_out", None),
             Note::DeferredUnmarked { .. } => ("deferred_unmarked", None),
             Note::AwaitedUnmarked { .. } => ("awaited_unmarked", None),
+            Note::GatesUnmarked { .. } => ("gates_unmarked", None),
         };
         context.metrics.admission.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
     }

@@ -248,6 +248,7 @@ fn lacking(missing: &Missing) -> String {
         MissingBecause::Unknown => "unknown",
         MissingBecause::Deferred => "deferred",
         MissingBecause::Pending => "pending",
+        MissingBecause::Gate => "awaited",
         MissingBecause::Conflict => "conflict",
         MissingBecause::Fight => "left alone",
         MissingBecause::Joined => "the node has joined before",

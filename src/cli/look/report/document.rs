@@ -46,6 +46,8 @@ pub(crate) struct Report {
     pub(super) missed: Vec<Missed>,
     /// The rejected claims of joining kubelets.
     pub(super) rejected: Vec<Rejected>,
+    /// The gates that pending nodes have not passed.
+    pub(super) gates: Vec<AtGate>,
     /// What is asserted about nodes and contradicts what is proven of them.
     pub(super) contradictions: Vec<Contradicted>,
     /// nodegate's native admission policies that the API server could not evaluate.
@@ -79,6 +81,24 @@ pub(crate) struct Contradicted {
     /// What contradicts.
     #[serde(flatten)]
     pub(super) contradiction: Contradiction,
+}
+
+/// A pending node, and a gate that it has not passed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AtGate {
+    /// The node.
+    pub(super) node: String,
+    /// The policy.
+    pub(super) policy: String,
+    /// The gate in it, as `gate:NAME`.
+    pub(super) rule: String,
+    /// The labels that the node lacks.
+    pub(super) missing: Vec<String>,
+    /// How long after its creation a node waits there.
+    pub(super) timeout_seconds: u64,
+    /// What becomes of it then: `release` or `keep`.
+    pub(super) on_timeout: String,
 }
 
 /// The nodes of a pool.

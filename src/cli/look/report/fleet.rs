@@ -8,8 +8,8 @@ use kube::Client;
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::cost::{Prices, Sums};
 use crate::cli::look::report::document::{
-    Conflict, Contradicted, Disagreed, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected, Report,
-    Violation, ViolationMode,
+    AtGate, Conflict, Contradicted, Disagreed, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected,
+    Report, Violation, ViolationMode,
 };
 use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
@@ -268,6 +268,14 @@ impl<'a> Gathering<'a> {
             text: claim.to_string(),
             key: claim.key,
             asserted: claim.asserted,
+        }));
+        self.report.gates.extend(decision.gates.iter().map(|gate| AtGate {
+            node: node.to_owned(),
+            policy: gate.id.policy.to_string(),
+            rule: gate.id.rule.to_string(),
+            missing: gate.missing.clone(),
+            timeout_seconds: gate.timeout.as_secs(),
+            on_timeout: gate.on_timeout.as_str().to_owned(),
         }));
         self.set_labels.extend(decision.labels.keys().cloned());
         let (what, keys) = match unseen {

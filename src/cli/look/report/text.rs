@@ -2,8 +2,8 @@
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::{
-    Conflict, Contradicted, Cost, Disagreed, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Rejected,
-    Report, Violation,
+    AtGate, Conflict, Contradicted, Cost, Disagreed, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes,
+    Rejected, Report, Violation,
 };
 use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
@@ -66,6 +66,7 @@ pub(super) fn of(report: &Report) -> String {
             })
             .collect(),
     );
+    section("Nodes that wait at a gate", by_what(report.gates.iter().map(at_gate)));
     section("Rejected claims of kubelets", by_what(report.rejected.iter().map(rejected)));
     section(
         "Native policies that the API server could not evaluate since it was started",
@@ -144,6 +145,10 @@ fn missed(Missed { node, what, keys }: &Missed) -> String {
 
 fn native_failure(NativeFailure { policy, error_type, count }: &NativeFailure) -> String {
     format!("policy {policy}: {} ({error_type})", counted(*count, "time", "times"))
+}
+
+fn at_gate(AtGate { node, policy, rule, missing, .. }: &AtGate) -> (String, &str) {
+    (format!("{policy}/{rule} waits for {}", missing.join(", ")), node)
 }
 
 fn rejected(Rejected { node, text, .. }: &Rejected) -> (String, &str) {

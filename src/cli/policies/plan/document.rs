@@ -305,7 +305,9 @@ impl From<&Note> for Noted {
             }
             Note::NotRestored { field, key, reason: _ } => remark(RemarkKind::NotRestored, of(field, key), None),
             Note::LeftOut(LeftOut { field, key, reason: _ }) => remark(RemarkKind::LeftOut, of(field, key), None),
-            Note::DeferredUnmarked { keys: _ } | Note::AwaitedUnmarked { inventories: _ } => Self::SaidElsewhere,
+            Note::DeferredUnmarked { keys: _ }
+            | Note::AwaitedUnmarked { inventories: _ }
+            | Note::GatesUnmarked { gates: _ } => Self::SaidElsewhere,
         }
     }
 }

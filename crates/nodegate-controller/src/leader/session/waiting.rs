@@ -4,51 +4,88 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::memory::fleet::patience;
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
+use nodegate_policy::api::gates::OnTimeout;
+use nodegate_policy::{ClosedGate, Field, programs};
 
 /// Delay before another attempt to release a node.
 const RETRY: Duration = Duration::from_secs(15);
 
 /// Reports a node that has been pending for too long, and releases it unless it is to stay so. Returns when it must be looked at
 /// again because it waits. `now` is a time that the API server vouches for, or a machine whose clock is ahead would release
-/// every node as it joins; `None` if none is known yet.
+/// every node as it joins; `None` if none is known yet. `failed`: the node could not be reconciled.
 pub(super) async fn end_in_time(
     node: &NodeObject,
     reconciler: &Reconciler,
     now: Option<Timestamp>,
+    failed: bool,
 ) -> Option<Duration> {
-    let patience = reconciler.patience(node, now.unwrap_or(Timestamp::UNIX_EPOCH))?;
-    if now.is_none() {
-        return Some(RETRY);
+    let created = reconciler.pending_since(node)?;
+    let Some(now) = now else { return Some(RETRY) };
+    let (awaits_inventory, gates) = reconciler.awaited_by(node);
+    let left = |timeout| Some(patience(created, now, timeout)).filter(|left| !left.is_zero());
+    let is_stuck = failed || awaits_inventory;
+    let stuck_for = is_stuck.then(|| left(reconciler.pending_timeout()));
+    let next = gates.iter().filter_map(|gate| left(gate.timeout)).chain(stuck_for.flatten()).min();
+    let over: Vec<&ClosedGate> = gates.iter().filter(|gate| left(gate.timeout).is_none()).collect();
+    let is_too_long = stuck_for == Some(None);
+    if over.is_empty() && !is_too_long {
+        return next;
     }
-    if !patience.is_zero() {
-        return Some(patience);
-    }
-    let (end, again) = if reconciler.releases_stuck() {
-        match reconciler.release(node).await {
-            Ok(None) => {
-                reconciler.metrics().controller.keeping.released_incomplete.inc();
-                tracing::warn!(
-                    node = node.name(),
-                    "released a node that still lacks labels or taints, because it was pending for too long"
-                );
-                ("the node was released without them", None)
-            }
-            Ok(Some(wait)) => ("the node is released as soon as its write budget permits it", Some(wait)),
-            Err(error) => {
-                tracing::warn!(node = node.name(), %error, "could not remove the pending taint");
-                ("it could not be released yet", Some(RETRY))
-            }
-        }
-    } else {
-        ("the node stays unschedulable", None)
+    let stays =
+        over.iter().any(|gate| gate.on_timeout == OnTimeout::Keep) || (is_too_long && !reconciler.releases_stuck());
+    let (end, again) = match next {
+        Some(next) => ("the node still waits for something else", Some(next)),
+        None if stays => ("the node stays unschedulable", None),
+        None => release(node, reconciler).await,
     };
-    let note = format!(
-        "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
-    );
-    reconciler.events().later(node, "PendingTooLong", note);
+    if is_too_long {
+        let note = format!(
+            "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
+        );
+        reconciler.events().later(node, "PendingTooLong", note);
+    }
+    for gate in over {
+        reconciler.events().later(node, "GateTimedOut", format!("{}; {end}", missing_at(gate)));
+    }
     again
+}
+
+/// Removes the pending taint. Returns what became of the node, in words, and when it must be looked at again.
+async fn release(node: &NodeObject, reconciler: &Reconciler) -> (&'static str, Option<Duration>) {
+    match reconciler.release(node).await {
+        Ok(None) => {
+            reconciler.metrics().controller.keeping.released_incomplete.inc();
+            tracing::warn!(
+                node = node.name(),
+                "released a node that still lacks labels or taints, because it was pending for too long"
+            );
+            ("the node was released without them", None)
+        }
+        Ok(Some(wait)) => ("the node is released as soon as its write budget permits it", Some(wait)),
+        Err(error) => {
+            tracing::warn!(node = node.name(), %error, "could not remove the pending taint");
+            ("it could not be released yet", Some(RETRY))
+        }
+    }
+}
+
+/// What a node lacks at a gate, and who usually sets it.
+fn missing_at(gate: &ClosedGate) -> String {
+    let one = |key: &String| match programs::of(Field::Label, key, None) {
+        Some(program) => format!("{key} (usually set by {})", program.name),
+        None => key.clone(),
+    };
+    let missing: Vec<String> = gate.missing.iter().map(one).collect();
+    let noun = if missing.len() == 1 { "label is" } else { "labels are" };
+    format!(
+        "gate {}: {} s after the node was created, {noun} missing: {}",
+        gate.id,
+        gate.timeout.as_secs(),
+        missing.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -98,7 +135,11 @@ mod tests {
         let spec = json!({"inventory": [
             {"name": "cmdb", "url": "https://cmdb.example.com/{node}", "allow": ["rack"], "require": true},
         ]});
-        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        with(&spec, pending_timeout, release_pending)
+    }
+
+    fn with(spec: &Value, pending_timeout: Duration, release_pending: bool) -> (Reconciler, Patches) {
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", spec).unwrap()]).unwrap();
         let patches = Patches::default();
         let config = KeepConfig { pending_timeout, release_pending, ..fixture::config() };
         nodegate_base::api_server::dated(
@@ -154,13 +195,53 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_gate_ends_in_its_own_time_and_as_it_says() {
+        let gate = |name: &str, timeout: &str, on_timeout: &str| json!({"name": name, "labels": [name], "timeout": timeout, "onTimeout": on_timeout});
+        let of = |gates: &[Value]| with(&json!({"gates": gates}), Duration::from_secs(60), true);
+        // Before its time, also beyond the time of what is merely stuck.
+        let (reconciler, patches) = of(&[gate("rack", "10m", "release")]);
+        let again = reconcile(&node(590), &reconciler, Urgency::Joining).await;
+        assert!((Duration::from_secs(8)..=Duration::from_secs(11)).contains(&again.after), "{:?}", again.after);
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        let again = reconcile(&node(602), &reconciler, Urgency::Routine).await;
+        assert_eq!((again.after, patches.lock().len(), released(&reconciler)), (RESYNC, 1, 1));
+        // The one that keeps decides, and so does one that has time left.
+        let (reconciler, patches) = of(&[gate("rack", "10m", "release"), gate("row", "5m", "keep")]);
+        reconcile(&node(602), &reconciler, Urgency::Routine).await;
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        let (reconciler, patches) = of(&[gate("rack", "1m", "release"), gate("row", "10m", "release")]);
+        let again = reconcile(&node(590), &reconciler, Urgency::Routine).await;
+        assert!(again.after <= Duration::from_secs(11), "{:?}", again.after);
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        // A failure does not open it.
+        let (reconciler, patches) = of(&[gate("rack", "1s", "keep")]);
+        reconciler.memory().sees(&node(602), Timestamp::now(), Sight::Next);
+        assert_eq!(end_in_time(&node(602), &reconciler, Some(Timestamp::now()), true).await, None);
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+    }
+
+    #[test]
+    fn a_gate_says_who_usually_sets_what_is_missing() {
+        let gate = ClosedGate {
+            id: nodegate_policy::RuleId { policy: "p".into(), rule: "gate:gpu".into() },
+            missing: vec!["nvidia.com/gpu.product".to_owned(), "rack".to_owned()],
+            timeout: Duration::from_secs(90),
+            on_timeout: OnTimeout::Release,
+        };
+        assert_eq!(
+            missing_at(&gate),
+            "gate p/gate:gpu: 90 s after the node was created, labels are missing: nvidia.com/gpu.product (usually set by NVIDIA's GPU feature discovery or operator), rack"
+        );
+    }
+
+    #[tokio::test]
     async fn a_clock_that_nobody_vouches_for_releases_no_node() {
         let (reconciler, patches) = reconciler(Duration::from_secs(600), true);
-        assert_eq!(end_in_time(&node(602), &reconciler, None).await, Some(RETRY));
+        assert_eq!(end_in_time(&node(602), &reconciler, None, false).await, Some(RETRY));
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
         // The API server's clock is behind that of this machine.
         let its = Timestamp::from_second(Timestamp::now().as_second() - 300).unwrap();
-        let again = end_in_time(&node(602), &reconciler, Some(its)).await.unwrap();
+        let again = end_in_time(&node(602), &reconciler, Some(its), false).await.unwrap();
         assert!((Duration::from_secs(290)..=Duration::from_secs(301)).contains(&again), "{again:?}");
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
     }

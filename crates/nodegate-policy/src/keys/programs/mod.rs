@@ -133,7 +133,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
 
 /// The program that sets this key, as far as the key, and the value if it is known, tell. A whole key decides before its domain,
 /// and a domain before a pattern.
-pub(crate) fn of(field: Field, key: &str, value: Option<&str>) -> Option<&'static Program> {
+pub fn of(field: Field, key: &str, value: Option<&str>) -> Option<&'static Program> {
     let domain = || key.split_once('/').map_or("", |(domain, _)| domain);
     let keys = INDEX.keys.get(&(field, key)).into_iter().flatten();
     let whole = keys.filter(|(of, _)| of.is_none() || *of == value).max_by_key(|(of, _)| of.is_some());

@@ -34,6 +34,7 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
         let native = native_failures(report, native_unknown.as_deref());
         sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report), native]);
     }
+    sections.push(claims::gates(report));
     sections.push(claims::rejected(report));
     sections.push(unmanaged(report));
     sections.extend(page.stranded.then(|| stranded(report)));
