@@ -149,6 +149,10 @@ soak minutes="12":
 proofs joins="1000":
     NODEGATE_JOINS={{ joins }} cargo test --release --test cluster -- --nocapture --ignored --exact proofs::a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_pool
 
+# Let the real Karpenter launch machines for bursts of pods that need what nodegate adds, with nodegate and without it: it launches the same, and disrupts none
+autoscalers bursts="2" burst="50":
+    NODEGATE_KARPENTER=$(tests/tools/karpenter/build | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 karpenter::
+
 # Run the benchmarks
 bench *args:
     cargo bench {{ args }}

@@ -23,6 +23,7 @@ mod identity;
 mod inventory;
 mod isolation;
 mod join;
+mod karpenter;
 mod keeping;
 mod large_nodes;
 mod last_good;
