@@ -65,7 +65,7 @@ impl<'a> Provisioners<'a> {
         let object = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
             "spec": {"template": {"metadata": {"labels": labels}, "spec": {"requirements": only.collect::<Vec<_>>(),
                 "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
-        self.plane.ask(Method::POST, "/apis/karpenter.sh/v1/nodepools", Some(&object)).unwrap();
+        self.plane.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).unwrap();
     }
 
     fn unclaim(&self, name: &str) {

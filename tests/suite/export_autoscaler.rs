@@ -91,7 +91,10 @@ fn tags_say_what_all_nodes_of_a_group_will_have() {
     let (_, tags, _) = export(&files, &["nodes.json", "--format", "vmss-tags"]);
     assert!(tags.contains("k8s.io_cluster-autoscaler_node-template_label_example.com_hardware~2tier: fast"), "{tags}");
     assert!(tags.contains("k8s.io_cluster-autoscaler_node-template_taint_dedicated: gpu:NoSchedule"), "{tags}");
-    let (_, annotations, _) = export(&files, &["nodes.json", "--format", "capi-annotations", "-o", "json"]);
+    let (_, annotations, _) = export(
+        &files,
+        &["nodes.json", "--by", "eks.amazonaws.com/nodegroup", "--format", "capi-annotations", "-o", "json"],
+    );
     assert_eq!(
         parsed(&annotations)["gpu"],
         json!({
@@ -124,12 +127,9 @@ fn a_pool_without_nodes_is_known_from_its_node_pool() {
     let files = [("pools.json", node_pool())];
     let (code, patch, notes) = export(&files, &["--groups", "pools.json", "--format", "nodepool-patch", "-o", "json"]);
     assert_eq!(code, Some(0), "{notes}");
-    assert_eq!(
-        parsed(&patch)["items"],
-        json!([{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "cpu"}, "spec": {"template": {
-            "metadata": {"labels": {"example.com/hardware_tier": "slow"}},
-            "spec": {"taints": [{"key": "own", "effect": "NoSchedule"}]}}}}])
-    );
+    let mut whole = node_pool();
+    whole["spec"]["template"]["metadata"]["labels"]["example.com/hardware_tier"] = json!("slow");
+    assert_eq!(parsed(&patch)["items"], json!([whole]), "what it says already stays");
     assert!(notes.contains("label karpenter.sh/own is left out: NodePools refuse this label"), "{notes}");
 }
 
@@ -193,7 +193,16 @@ fn a_taint_that_a_node_pool_promises_to_go_away_is_a_difference() {
     assert!(code == Some(1) && words.contains("that it goes away"), "{words}");
     pool["spec"]["template"]["spec"]["taints"].as_array_mut().unwrap().push(taint);
     let (code, words, _) = check(&pool);
+    assert!(code == Some(1) && words.contains("that it goes away"), "Karpenter waits for it to go: {words}");
+    pool["spec"]["template"]["spec"]["startupTaints"] = json!([]);
+    let (code, words, _) = check(&pool);
     assert_eq!(code, Some(0), "{words}");
+    // Of two values, Karpenter may choose the other.
+    pool["spec"]["template"]["metadata"]["labels"].as_object_mut().unwrap().remove("inferred");
+    pool["spec"]["template"]["spec"]["requirements"] =
+        json!([{"key": "inferred", "operator": "In", "values": ["true", "false"]}]);
+    let (code, words, _) = check(&pool);
+    assert!(code == Some(1) && words.contains("true, false"), "{words}");
 }
 
 #[test]
@@ -202,13 +211,56 @@ fn a_pool_whose_machine_deployment_has_no_machine_is_proven_by_it() {
         "presets": ["cluster-api"],
         "rules": [{"name": "gpu", "match": {"pools": ["*-gpu"]}, "labels": {"node-role.kubernetes.io/gpu": ""}}]}});
     let deployment = json!({"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeployment", "metadata": {"name": "fleet-gpu", "namespace": "default",
-        "annotations": {"capacity.cluster-autoscaler.kubernetes.io/labels": "node-role.kubernetes.io/gpu="}},
+        "annotations": {"capacity.cluster-autoscaler.kubernetes.io/labels": "disk=ssd,node-role.kubernetes.io/gpu="}},
         "spec": {"clusterName": "fleet", "template": {"spec": {"clusterName": "fleet"}}}});
     let files = [("capi.json", policy), ("md.json", deployment)];
     let arguments = ["--policy", "capi.json", "--groups", "md.json", "--format", "capi-annotations"];
     let (code, annotations, notes) = export(&files, &[&arguments[..], &["-o", "json"]].concat());
     assert_eq!(code, Some(0), "{notes}");
     let label = "capacity.cluster-autoscaler.kubernetes.io/labels";
-    assert_eq!(parsed(&annotations), json!({"fleet-gpu": {label: "node-role.kubernetes.io/gpu="}}));
+    let expected = json!({"fleet-gpu": {label: "disk=ssd,node-role.kubernetes.io/gpu="}});
+    assert_eq!(parsed(&annotations), expected, "what it says already stays");
     assert_eq!(export(&files, &[&arguments[..], &["--check"]].concat()).0, Some(0));
+}
+
+#[test]
+fn an_empty_pool_is_promised_nothing_that_follows_from_a_name() {
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "named"}, "spec": {
+        "rules": [{"name": "r", "match": {"names": ["cpu-*"]}, "labels": {"named": "true"}}, {"name": "all", "labels": {"all": "true"}}]}});
+    let files = [("named.json", policy), ("pools.json", node_pool())];
+    let (code, templates, notes) = export(&files, &["--policy", "named.json", "--groups", "pools.json", "-o", "json"]);
+    assert_eq!(code, Some(0), "{notes}");
+    let pool = &parsed(&templates)["pools"][0];
+    let same: Vec<&Value> = pool["same"].as_array().unwrap().iter().map(|key| &key["key"]).collect();
+    assert!(same.contains(&&json!("all")) && !same.contains(&&json!("named")), "{pool:#}");
+    assert_eq!((&pool["varying"][0]["key"], &pool["varying"][0]["because"]), (&json!("named"), &json!("name")));
+}
+
+#[test]
+fn one_tag_says_one_taint_of_a_key() {
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "twice"}, "spec": {
+        "rules": [{"name": "r", "match": {"names": ["gpu-*"]}, "taints": ["twice=a:NoSchedule", "twice=a:NoExecute"]}]}});
+    let files = [("twice.json", policy), ("nodes.json", fleet())];
+    let (code, tags, notes) =
+        export(&files, &["--policy", "twice.json", "nodes.json", "--format", "asg-tags", "-o", "json"]);
+    assert_eq!(code, Some(0), "{notes}");
+    assert_eq!(parsed(&tags)["gpu"]["k8s.io/cluster-autoscaler/node-template/taint/twice"], "a:NoSchedule");
+    assert!(notes.contains("taint twice:NoExecute is left out"), "{notes}");
+    let (code, _, errors) = export(&files, &["nodes.json", "--format", "asg-tags", "--check"]);
+    assert!(code == Some(2) && errors.contains("needs --groups FILE"), "{errors}");
+}
+
+#[test]
+fn a_node_that_still_joins_takes_nothing_out_of_the_template() {
+    let labels = json!({"eks.amazonaws.com/nodegroup": "cold"});
+    let mut joining = node("cold-2", &labels);
+    joining["spec"] = json!({"taints": [{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]});
+    let mut whole = labels;
+    whole["example.com/hardware_tier"] = json!("fast");
+    let nodes = json!({"apiVersion": "v1", "kind": "List", "items": [node("cold-1", &whole), joining]});
+    let (code, templates, notes) = export(&[("nodes.json", nodes)], &["nodes.json", "-o", "json"]);
+    assert_eq!(code, Some(0), "{notes}");
+    let templates = parsed(&templates);
+    assert_eq!((&templates["joiningNodes"], &templates["pools"][0]["nodes"]), (&json!(1), &json!(1)));
+    assert_eq!(templates["pools"][0]["same"][0]["key"], "inferred", "{templates:#}");
 }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::names::TaintEffect;
-use crate::decide::decision::{Decision, Desired};
+use crate::decide::decision::{Decision, Desired, Note};
 use crate::decide::evaluate::{Recalled, Sources};
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext};
@@ -67,7 +67,7 @@ pub fn once_joined(set: &PolicySet, newcomer: &Newcomer<'_>) -> Decision {
     builder.decision
 }
 
-/// The same node under another name of the same form: the last letter or digit before the domain is another one.
+/// The same node under another name of the same form: its last digit before the domain is another one, or else its last letter.
 pub fn renamed(name: &str) -> String {
     let next = |c: char| match c {
         '9' => '0',
@@ -75,7 +75,8 @@ pub fn renamed(name: &str) -> String {
         other => char::from_u32(u32::from(other) + 1).unwrap_or(other),
     };
     let host = name.split_once('.').map_or(name.len(), |(host, _)| host.len());
-    match name[..host].char_indices().rfind(|(_, c)| c.is_ascii_digit() || c.is_ascii_lowercase()) {
+    let last = |is: fn(&char) -> bool| name[..host].char_indices().rfind(|(_, c)| is(c));
+    match last(char::is_ascii_digit).or_else(|| last(char::is_ascii_lowercase)) {
         Some((at, c)) => format!("{}{}{}", &name[..at], next(c), &name[at + c.len_utf8()..]),
         None => format!("{name}0"),
     }
@@ -141,7 +142,28 @@ pub enum Varies {
 #[derive(Clone, Debug, Default)]
 pub struct GroupTemplate {
     nodes: usize,
-    keys: BTreeMap<(FieldName, String, Option<TaintEffect>), Known>,
+    keys: BTreeMap<Key, Known>,
+    /// Of how many nodes it is not known whether they have it.
+    doubtful: BTreeMap<Key, usize>,
+}
+
+/// A label, or a taint with its effect.
+type Key = (FieldName, String, Option<TaintEffect>);
+
+/// The labels and taints that a node may have from rules of which that is not known, and does not have.
+fn doubtful(set: &PolicySet, decision: &Decision) -> BTreeSet<Key> {
+    let unknown = decision.notes.iter().filter_map(|note| match note {
+        Note::Unknown { rule, .. } => set.rules().iter().find(|known| known.id == *rule),
+        _ => None,
+    });
+    let mut found = BTreeSet::new();
+    for rule in unknown {
+        let labels = rule.written_labels().filter(|key| decision.label(key.as_str()).is_none());
+        found.extend(labels.map(|key| (FieldName::Label, key.to_string(), None)));
+        let taints = rule.assigns.taints.iter().filter(|taint| !decision.taints.contains_key(&taint.id));
+        found.extend(taints.map(|taint| (FieldName::Taint, taint.id.key.to_string(), Some(taint.id.effect))));
+    }
+    found
 }
 
 /// A label or taint of the nodes of a group.
@@ -156,9 +178,13 @@ struct Known {
 }
 
 impl GroupTemplate {
-    /// Adds a node: what it [will have](once_joined) under its name, and under [another one](renamed).
-    pub fn add(&mut self, of_node: &Decision, under_another_name: &Decision) {
+    /// Adds a node: what it [will have](once_joined) under its name, and under [another one](renamed). Where it is not known whether a
+    /// rule gives it something, the node says nothing about that.
+    pub fn add(&mut self, set: &PolicySet, of_node: &Decision, under_another_name: &Decision) {
         self.nodes += 1;
+        for key in doubtful(set, of_node) {
+            *self.doubtful.entry(key).or_default() += 1;
+        }
         for (key, desired) in &of_node.labels {
             let other = under_another_name.labels.get(key);
             self.note((FieldName::Label, key.clone(), None), desired, other);
@@ -169,7 +195,7 @@ impl GroupTemplate {
         }
     }
 
-    fn note(&mut self, key: (FieldName, String, Option<TaintEffect>), desired: &Desired, other: Option<&Desired>) {
+    fn note(&mut self, key: Key, desired: &Desired, other: Option<&Desired>) {
         let known = self.keys.entry(key).or_insert_with(|| Known {
             values: BTreeSet::new(),
             nodes: 0,
@@ -192,11 +218,13 @@ impl GroupTemplate {
     /// What the template must have, and what none can have; each sorted by field and key.
     pub fn finish(self) -> (Vec<TemplateKey>, Vec<VaryingKey>) {
         let (mut same, mut varying) = (Vec::new(), Vec::new());
-        for ((field, key, effect), known) in self.keys {
+        for (key, known) in self.keys {
+            let doubtful = self.doubtful.get(&key).copied().unwrap_or_default();
+            let (field, key, effect) = key;
             let effect = effect.map(|effect| effect.as_str().to_owned());
             let because = match () {
                 () if known.values.len() > 1 => Some(Varies::Value),
-                () if known.nodes < self.nodes => Some(Varies::Absent),
+                () if known.nodes + doubtful < self.nodes => Some(Varies::Absent),
                 () if known.follows_name => Some(Varies::Name),
                 () if known.is_answer && self.nodes == 1 => Some(Varies::OneAnswer),
                 () => None,

@@ -25,7 +25,7 @@ fn of(policy: &Json, nodes: &[(Json, &[(&str, &str)])]) -> (Vec<String>, Vec<Str
         };
         let mut other = node.clone();
         other["metadata"]["name"] = json!(renamed(node["metadata"]["name"].as_str().unwrap()));
-        template.add(&decide(node), &decide(&other));
+        template.add(&set, &decide(node), &decide(&other));
     }
     let (same, varying) = template.finish();
     let taint = |effect: &Option<String>| effect.as_ref().map(|effect| format!(":{effect}")).unwrap_or_default();
@@ -90,10 +90,24 @@ fn another_name_has_the_same_form() {
     for (name, other) in [
         ("gpu-1", "gpu-2"),
         ("gpu-9", "gpu-0"),
-        ("aks-gpu-12345678-vmss00000z", "aks-gpu-12345678-vmss00000a"),
+        ("aks-gpu-12345678-vmss00000z", "aks-gpu-12345678-vmss00001z"),
+        ("n1-gpu", "n2-gpu"),
+        ("gpu-z", "gpu-a"),
         ("ip-10-0-1-119.eu-central-1.compute.internal", "ip-10-0-1-110.eu-central-1.compute.internal"),
     ] {
         assert_eq!(renamed(name), other);
         assert_ne!(renamed(other), *other);
     }
+}
+
+#[test]
+fn a_node_of_which_too_little_is_known_takes_nothing_out_of_the_template() {
+    let policy = json!({"rules": [
+        {"name": "driver", "match": {"expression": "node.metadata.labels[\"driver\"] == \"new\""}, "labels": {"fast": "true"}, "taints": ["gpu:NoSchedule"]},
+    ]});
+    let nodes: [(Json, &[(&str, &str)]); 2] =
+        [(node("gpu-1", &json!({"driver": "new"})), &[]), (node("gpu-2", &json!({})), &[])];
+    assert_eq!(of(&policy, &nodes).0, ["fast=true", "gpu=:NoSchedule"]);
+    let other: [(Json, &[(&str, &str)]); 2] = [nodes[0].clone(), (node("gpu-2", &json!({"driver": "old"})), &[])];
+    assert_eq!(of(&policy, &other).0, Vec::<String>::new());
 }

@@ -49,7 +49,7 @@ pub(super) struct ExportAutoscalerArgs {
     #[arg(long, value_name = "KEY")]
     by: Option<LabelKey>,
     /// File with what autoscalers are told now: NodePools or MachineDeployments, as kubectl prints them, or tags, as printed by
-    /// `aws autoscaling describe-auto-scaling-groups` or `az vmss list` [default: the NodePools and MachineDeployments of the cluster]
+    /// `aws autoscaling describe-auto-scaling-groups` or `az vmss list` [default: the NodePools and MachineDeployments of the cluster, as --format asks for them]
     #[arg(long, value_name = "FILE")]
     groups: Vec<PathBuf>,
     /// Compare with what autoscalers are told now, and exit with 1 if something is missing or different
@@ -85,6 +85,12 @@ pub(super) fn run(args: &ExportAutoscalerArgs, invocation: Invocation) -> anyhow
     ensure!(
         !(args.check && args.format == Some(TemplateFormat::Flags)),
         "--check compares templates; --format flags prints none"
+    );
+    ensure!(
+        !(args.check
+            && args.groups.is_empty()
+            && matches!(args.format, Some(TemplateFormat::AsgTags | TemplateFormat::VmssTags))),
+        "--check with tags needs --groups FILE: the cluster does not have them"
     );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let place = match args.nodes.is_empty() {
@@ -137,7 +143,7 @@ async fn of_cluster(args: &ExportAutoscalerArgs, place: &ClusterTarget) -> anyho
     let mut groups = Groups::new(set, args.by.as_ref(), args.format, args.served.pending.taints());
     let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
     let mut unreadable = Vec::new();
-    known_node::each(&client, place, &known, |node| match node {
+    let remembered = known_node::each(&client, place, &known, |node| match node {
         Ok(node) => groups.add(&node),
         Err(error) => {
             unreadable.push(error.name);
@@ -145,6 +151,7 @@ async fn of_cluster(args: &ExportAutoscalerArgs, place: &ClusterTarget) -> anyho
         }
     })
     .await?;
+    groups.remembered = remembered;
     if let Some(first) = unreadable.first() {
         output::note(&format!("note: {} nodes cannot be read and are left out, such as {first}", unreadable.len()));
     }
@@ -172,7 +179,7 @@ fn finish(
     mut groups: Groups<'_>,
     declared: Vec<Declared>,
 ) -> anyhow::Result<(Templates, Vec<Declared>)> {
-    for pool in &declared {
+    for pool in declared.iter().filter(|pool| pool.is_meant(args.format)) {
         groups.add_empty(pool)?;
     }
     let templates = groups.finish();

@@ -33,9 +33,17 @@ pub(super) struct Declared {
     pub(super) startup_taints: Taints,
     /// What the next node will be, if that is said.
     pub(super) next_node: Option<NextNode>,
+    /// The object that says it.
+    pub(super) object: Json,
 }
 
 impl Declared {
+    /// Whether what is printed in this format is about it.
+    pub(super) fn is_meant(&self, format: Option<TemplateFormat>) -> bool {
+        let of_kind = |one: &Provisioner| self.told_by.starts_with(&format!("{} ", one.kind()));
+        Provisioner::ALL.iter().find(|one| of_kind(one)).is_none_or(|one| one.is_meant(format))
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.pool.as_str()).chain(self.other_names.iter().map(String::as_str))
     }
@@ -100,7 +108,8 @@ fn tagged(file: &Path, words: &Tags, groups: fn(&Json) -> Option<Vec<Tagged>>) -
             }
         }
         let told_by = format!("{} {name}", words.kind);
-        Declared { told_by, pool: name, other_names, labels, taints, startup_taints: Taints::new(), next_node: None }
+        let (startup_taints, object) = (Taints::new(), Json::Null);
+        Declared { told_by, pool: name, other_names, labels, taints, startup_taints, next_node: None, object }
     });
     Ok(declared.collect())
 }
@@ -138,7 +147,7 @@ pub(super) fn differences(templates: &Templates, declared: &[Declared], format: 
     let mut found = Differences { pools: templates.pools.len(), differences: Vec::new(), not_found: Vec::new() };
     for pool in &templates.pools {
         let mut told = declared.iter().filter(|one| one.names().any(|name| name == pool.pool)).peekable();
-        if told.peek().is_none() {
+        if told.peek().is_none() && !pool.same.is_empty() {
             found.not_found.push(pool.pool.clone());
         }
         told.for_each(|declared| of_pool(pool, declared, format, &mut found.differences));
@@ -149,19 +158,20 @@ pub(super) fn differences(templates: &Templates, declared: &[Declared], format: 
 fn of_pool(pool: &PoolTemplate, declared: &Declared, format: Option<TemplateFormat>, found: &mut Vec<Difference>) {
     for expected in &pool.same {
         // What the words of an autoscaler cannot say is not missing in them.
-        if format.is_some_and(|format| super::formats::refused(format, expected).is_some()) {
+        if format.is_some_and(|format| super::formats::refused(format, pool, expected).is_some()) {
             continue;
         }
         let at = || (expected.key.clone(), expected.effect.clone().unwrap_or_default());
         let wrong = match expected.field {
             FieldName::Taint => match (declared.taints.get(&at()), declared.startup_taints.contains_key(&at())) {
-                (Some(value), _) if *value == expected.value => None,
-                (Some(value), _) => Some((Wrong::Value, Some(value.clone()))),
-                (None, true) => Some((Wrong::StartupTaint, None)),
+                (_, true) => Some((Wrong::StartupTaint, None)),
+                (Some(value), false) if *value == expected.value => None,
+                (Some(value), false) => Some((Wrong::Value, Some(value.clone()))),
                 (None, false) => Some((Wrong::Missing, None)),
             },
+            // Of several values, the autoscaler may choose another.
             FieldName::Label | FieldName::Annotation => match declared.labels.get(&expected.key) {
-                Some(values) if values.contains(&expected.value) => None,
+                Some(values) if *values == [expected.value.as_str()] => None,
                 Some(values) => Some((Wrong::Value, Some(values.join(", ")))),
                 None => Some((Wrong::Missing, None)),
             },

@@ -15,6 +15,8 @@ pub(crate) struct Templates {
     pub(super) pools: Vec<PoolTemplate>,
     /// The number of nodes that are in no pool.
     pub(super) nodes_without_pool: usize,
+    /// The number of nodes that are left out, because they have the pending taint.
+    pub(super) joining_nodes: usize,
 }
 
 /// What the template of one pool must say.
@@ -99,7 +101,7 @@ impl Templates {
         }
         if self.nodes_without_pool > 0 {
             output::note(&format!(
-                "note: {} nodes are in no pool: they have no label of a node group and no proven pool; --by KEY groups nodes by another label",
+                "note: {} nodes are in no pool of these: they have no label of such a group and no proven pool; --by KEY groups nodes by another label",
                 self.nodes_without_pool
             ));
         }

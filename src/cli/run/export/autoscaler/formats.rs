@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::TemplateFormat;
-use super::check::Declared;
-use super::document::{PoolTemplate, Templates};
+use super::check::{Declared, Taints};
+use super::document::{PoolTemplate, Templates, with_effect};
+use super::provisioners::{CAPI_LABELS, CAPI_TAINTS};
 use crate::cli::shared::output::{self, Format};
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::TemplateKey;
@@ -73,7 +74,13 @@ impl Tags {
     }
 
     /// Why no tag can say it.
-    fn refused(&self, key: &TemplateKey) -> Option<String> {
+    fn refused(&self, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
+        if let Some(first) = pool.taints().find(|taint| key.effect.is_some() && taint.key == key.key)
+            && first != key
+        {
+            let effect = first.effect.as_deref().unwrap_or_default();
+            return Some(format!("one tag says one taint of a key, and here it says {}:{effect}", key.key));
+        }
         let (name, value) = self.tag(key);
         let (of_name, of_value) = self.limits;
         if name.chars().count() > of_name {
@@ -83,11 +90,11 @@ impl Tags {
     }
 }
 
-/// Why the words of an autoscaler cannot say a label or taint.
-pub(super) fn refused(format: TemplateFormat, key: &TemplateKey) -> Option<String> {
+/// Why the words of an autoscaler cannot say a label or taint of a pool.
+pub(super) fn refused(format: TemplateFormat, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
     match format {
-        TemplateFormat::AsgTags => ASG.refused(key),
-        TemplateFormat::VmssTags => VMSS.refused(key),
+        TemplateFormat::AsgTags => ASG.refused(pool, key),
+        TemplateFormat::VmssTags => VMSS.refused(pool, key),
         // The rules of the definition (`pkg/apis/crds/karpenter.sh_nodepools.yaml`).
         TemplateFormat::NodepoolPatch if key.field == FieldName::Label => {
             let domain = key.key.split_once('/').map_or("", |(domain, _)| domain);
@@ -112,14 +119,25 @@ pub(super) fn text(
         return flags(templates, as_);
     }
     for (pool, key) in templates.pools.iter().flat_map(|pool| pool.same.iter().map(move |key| (pool, key))) {
-        if let Some(why) = refused(format, key) {
-            output::note(&format!("note: pool {}: {} {} is left out: {why}", pool.pool, key.field.as_str(), key.key));
+        if let Some(why) = refused(format, pool, key) {
+            let name = with_effect(&key.key, key.effect.as_deref());
+            output::note(&format!("note: pool {}: {} {name} is left out: {why}", pool.pool, key.field.as_str()));
         }
+    }
+    if format == TemplateFormat::NodepoolPatch
+        && let Some(unknown) = templates.pools.iter().find(|pool| declared.iter().all(|one| one.pool != pool.pool))
+    {
+        output::note(&format!(
+            "note: NodePool {} is not known, so what is printed has none of its own taints; --groups FILE reads NodePools",
+            unknown.pool
+        ));
     }
     let of_pool = |pool: &PoolTemplate| match format {
         TemplateFormat::AsgTags => json!(tags(&ASG, pool)),
         TemplateFormat::VmssTags => json!(tags(&VMSS, pool)),
-        TemplateFormat::CapiAnnotations => json!(annotations(pool)),
+        TemplateFormat::CapiAnnotations => {
+            json!(annotations(pool, declared.iter().find(|one| one.pool == pool.pool)))
+        }
         TemplateFormat::NodepoolPatch | TemplateFormat::Flags => {
             node_pool(pool, declared.iter().find(|one| one.pool == pool.pool))
         }
@@ -139,42 +157,71 @@ pub(super) fn text(
 }
 
 fn tags(words: &Tags, pool: &PoolTemplate) -> BTreeMap<String, String> {
-    pool.same.iter().filter(|key| words.refused(key).is_none()).map(|key| words.tag(key)).collect()
+    pool.same.iter().filter(|key| words.refused(pool, key).is_none()).map(|key| words.tag(key)).collect()
 }
 
-/// The annotations of a MachineDeployment (`cloudprovider/clusterapi/README.md`).
-fn annotations(pool: &PoolTemplate) -> BTreeMap<&'static str, String> {
-    let labels: Vec<String> = pool.labels().map(|key| format!("{}={}", key.key, key.value)).collect();
-    let taint = |key: &TemplateKey| {
-        let value = if key.value.is_empty() { String::new() } else { format!("={}", key.value) };
-        format!("{}{value}:{}", key.key, key.effect.as_deref().unwrap_or_default())
+/// The annotations of a MachineDeployment (`cloudprovider/clusterapi/README.md`), with what they say already.
+fn annotations(pool: &PoolTemplate, declared: Option<&Declared>) -> BTreeMap<&'static str, String> {
+    let mut labels: BTreeMap<String, String> = declared
+        .into_iter()
+        .flat_map(|declared| &declared.labels)
+        .map(|(key, values)| (key.clone(), values.first().cloned().unwrap_or_default()))
+        .collect();
+    labels.extend(pool.labels().map(|key| (key.key.clone(), key.value.clone())));
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let taint = |((key, effect), value): (&(String, String), &String)| {
+        let value = if value.is_empty() { String::new() } else { format!("={value}") };
+        format!("{key}{value}:{effect}")
     };
-    let taints: Vec<String> = pool.taints().map(taint).collect();
-    let all = [
-        ("capacity.cluster-autoscaler.kubernetes.io/labels", labels),
-        ("capacity.cluster-autoscaler.kubernetes.io/taints", taints),
-    ];
+    let taints: Vec<String> = all_taints(pool, declared).iter().map(taint).collect();
+    let all = [(CAPI_LABELS, labels), (CAPI_TAINTS, taints)];
     all.into_iter().filter(|(_, said)| !said.is_empty()).map(|(key, said)| (key, said.join(","))).collect()
 }
 
-/// A NodePool with these labels and taints, beside the taints that it has.
-fn node_pool(pool: &PoolTemplate, declared: Option<&Declared>) -> Json {
-    let said = pool.labels().filter(|key| refused(TemplateFormat::NodepoolPatch, key).is_none());
-    let labels: BTreeMap<&str, &str> = said.map(|key| (&*key.key, &*key.value)).collect();
+/// The taints that an autoscaler is told, with those of nodegate.
+fn all_taints(pool: &PoolTemplate, declared: Option<&Declared>) -> Taints {
     let mut taints = declared.map(|declared| declared.taints.clone()).unwrap_or_default();
     taints.extend(
         pool.taints().map(|key| ((key.key.clone(), key.effect.clone().unwrap_or_default()), key.value.clone())),
     );
+    taints
+}
+
+/// A NodePool with these labels and taints: the one that is known, as its authors would write it, or only these.
+fn node_pool(pool: &PoolTemplate, declared: Option<&Declared>) -> Json {
+    let mut object = declared.map(|declared| as_written(&declared.object)).unwrap_or_default();
+    object["apiVersion"] = json!("karpenter.sh/v1");
+    object["kind"] = json!("NodePool");
+    object["metadata"]["name"] = json!(pool.pool);
+    let template = &mut object["spec"]["template"];
+    for key in pool.labels().filter(|key| refused(TemplateFormat::NodepoolPatch, pool, key).is_none()) {
+        template["metadata"]["labels"][&key.key] = json!(key.value);
+    }
     let taint = |((key, effect), value): (&(String, String), &String)| match value.as_str() {
         "" => json!({"key": key, "effect": effect}),
         value => json!({"key": key, "value": value, "effect": effect}),
     };
-    let taints: Vec<Json> = taints.iter().map(taint).collect();
-    let mut template = json!({"metadata": {"labels": labels}});
+    let taints: Vec<Json> = all_taints(pool, declared).iter().map(taint).collect();
     if !taints.is_empty() {
-        template["spec"] = json!({"taints": taints});
+        template["spec"]["taints"] = json!(taints);
     }
-    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": pool.pool}, "spec": {"template": template}})
+    object
+}
+
+/// An object without what the API server and controllers write into it.
+fn as_written(object: &Json) -> Json {
+    let metadata = &object["metadata"];
+    let annotations = metadata["annotations"].as_object().cloned().unwrap_or_default();
+    let is_written = |key: &str| !key.starts_with("karpenter.sh/") && !key.starts_with("kubectl.kubernetes.io/");
+    let annotations: Map<String, Json> = annotations.into_iter().filter(|(key, _)| is_written(key)).collect();
+    let mut written = json!({"metadata": {}, "spec": object["spec"]});
+    if !annotations.is_empty() {
+        written["metadata"]["annotations"] = Json::Object(annotations);
+    }
+    if metadata["labels"].is_object() {
+        written["metadata"]["labels"] = metadata["labels"].clone();
+    }
+    written
 }
 
 /// Flags with which Cluster Autoscaler takes pools for similar although their nodes differ in these labels.

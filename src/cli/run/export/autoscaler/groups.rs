@@ -1,6 +1,7 @@
 //! The pools of a fleet, and what the next node of each will have.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
@@ -21,6 +22,8 @@ use nodegate_policy::{
 /// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
 pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// A name that no rule is written for.
+const NAMELESS: &str = "xn--node-of-no-name";
 
 /// The pools of a fleet.
 pub(super) struct Groups<'a> {
@@ -30,7 +33,9 @@ pub(super) struct Groups<'a> {
     pending: PendingTaints,
     pools: BTreeMap<String, Pool>,
     without_pool: usize,
-    remembered: PoolMemory,
+    joining: usize,
+    /// What pools remember.
+    pub(super) remembered: Arc<PoolMemory>,
     elsewhere: Publishers,
 }
 
@@ -45,8 +50,8 @@ struct Pool {
 }
 
 impl Pool {
-    fn add(&mut self, decision: &Decision, under_another_name: &Decision) {
-        self.template.add(decision, under_another_name);
+    fn add(&mut self, set: &PolicySet, decision: &Decision, under_another_name: &Decision) {
+        self.template.add(set, decision, under_another_name);
         for note in &decision.notes {
             if let Note::Unknown { rule, reason } = note {
                 let rule = (rule.policy.to_string(), rule.rule.to_string());
@@ -70,7 +75,8 @@ impl<'a> Groups<'a> {
             pending,
             pools: BTreeMap::new(),
             without_pool: 0,
-            remembered: PoolMemory::default(),
+            joining: 0,
+            remembered: Arc::default(),
             elsewhere: Publishers::default(),
         }
     }
@@ -82,6 +88,11 @@ impl<'a> Groups<'a> {
     pub(super) fn add(&mut self, member: &KnownNode) -> anyhow::Result<()> {
         let facts = member.facts()?;
         let stored = member.stored(&facts, &self.pending);
+        // It may lack what its rules and others give it.
+        if self.pending.on(&facts).next().is_some() {
+            self.joining += 1;
+            return Ok(());
+        }
         let Some(pool) = self.pool_of(&facts, stored.evidence) else {
             self.without_pool += 1;
             return Ok(());
@@ -105,7 +116,7 @@ impl<'a> Groups<'a> {
         };
         let decisions = (decide(&facts.name)?, decide(&renamed(&facts.name))?);
         self.elsewhere = stored.elsewhere;
-        self.pools.entry(pool).or_default().add(&decisions.0, &decisions.1);
+        self.pools.entry(pool).or_default().add(self.set, &decisions.0, &decisions.1);
         Ok(())
     }
 
@@ -133,10 +144,10 @@ impl<'a> Groups<'a> {
                 },
             ))
         };
-        let (name, other) = (next.name(), renamed(next.name()));
-        let decisions = (decide(&text(name))?, decide(&text(&other))?);
+        // Nothing says what its name will be, so what follows from one is promised by none.
+        let decisions = (decide(&text(next.name()))?, decide(&text(NAMELESS))?);
         let pool = Pool { is_empty: true, ..Pool::default() };
-        self.pools.entry(declared.pool.clone()).or_insert(pool).add(&decisions.0, &decisions.1);
+        self.pools.entry(declared.pool.clone()).or_insert(pool).add(self.set, &decisions.0, &decisions.1);
         Ok(())
     }
 
@@ -146,6 +157,10 @@ impl<'a> Groups<'a> {
         let group = match (self.by, self.format) {
             (Some(key), _) => return label(key.as_str()).map(str::to_owned),
             (None, Some(TemplateFormat::NodepoolPatch)) => return label(NODEPOOL).map(str::to_owned),
+            // Their nodes are Karpenter's.
+            (None, Some(_)) if label(NODEPOOL).is_some() => return None,
+            // Cluster API has no label for it on nodes.
+            (None, Some(TemplateFormat::CapiAnnotations)) => None,
             (None, _) => node_group(label),
         };
         let proven = || identity(self.set, node, evidence)?.pools.into_iter().next();
@@ -159,7 +174,7 @@ impl<'a> Groups<'a> {
             let unknown = unknown.into_iter().map(|((policy, rule), reason)| UnknownRule { policy, rule, reason });
             PoolTemplate { pool, nodes, same, varying, unknown: unknown.collect() }
         });
-        Templates { pools: pools.collect(), nodes_without_pool: self.without_pool }
+        Templates { pools: pools.collect(), nodes_without_pool: self.without_pool, joining_nodes: self.joining }
     }
 }
 

@@ -22,8 +22,8 @@ const PAGE: u32 = 500;
 /// (`sigs.k8s.io/cluster-api`, `internal/util/labels`).
 const COPIED_BY_CLUSTER_API: [&str; 3] =
     ["node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io"];
-const CAPI_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
-const CAPI_TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
+pub(super) const CAPI_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
+pub(super) const CAPI_TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
 
 /// Who makes machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +155,7 @@ fn node_pool(object: &Json) -> Declared {
         taints: taints_of(&template["spec"]["taints"]),
         startup_taints: taints_of(&template["spec"]["startupTaints"]),
         next_node: Some(next),
+        object: object.clone(),
     }
 }
 
@@ -164,7 +165,8 @@ fn machine_deployment(object: &Json) -> Declared {
     let annotation = |key: &str| object["metadata"]["annotations"][key].as_str().unwrap_or_default();
     let told = annotation(CAPI_LABELS).split(',').filter(|part| !part.is_empty());
     let told: Vec<(String, String)> = told
-        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        // Cluster Autoscaler ignores the others.
+        .filter_map(|part| part.split_once('='))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();
     let taints = annotation(CAPI_TAINTS).split(',').filter_map(|part| {
@@ -181,8 +183,7 @@ fn machine_deployment(object: &Json) -> Declared {
         COPIED_BY_CLUSTER_API.iter().any(is_in)
     };
     let copied = of_machine.iter().filter(|(key, _)| is_copied(key));
-    let on_node: BTreeMap<String, String> =
-        copied.map(|(key, value)| (key.clone(), value.clone())).chain(told.iter().cloned()).collect();
+    let on_node: BTreeMap<String, String> = copied.map(|(key, value)| (key.clone(), value.clone())).collect();
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": format!("{name}-next-0"), "labels": on_node}, "spec": {}});
     let next =
@@ -195,5 +196,6 @@ fn machine_deployment(object: &Json) -> Declared {
         taints: taints.collect(),
         startup_taints: BTreeMap::new(),
         next_node: Some(next),
+        object: object.clone(),
     }
 }
