@@ -9,6 +9,7 @@ use crate::api::policy::{MigrationSpec, Operator};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::restriction::{is_reconciled_by_kubelet, writable_label};
+use crate::set::gates::Gate;
 use crate::set::matcher::{Condition, Conditions, Matcher, Requirement};
 use crate::set::migration::Migration;
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, RuleId, Strength};
@@ -78,8 +79,8 @@ pub(super) fn persist_both(drafts: &mut [Draft]) {
     }
 }
 
-/// Reports keys that are in two migrations, and rules that set the old key of a migration that is cut over.
-pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], errors: &mut Vec<PolicyError>) {
+/// Reports keys that are in two migrations, and rules that set, or gates that wait for, the old key of a migration that is cut over.
+pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], gates: &[Gate], errors: &mut Vec<PolicyError>) {
     let mut seen: HashMap<&str, &Draft> = HashMap::new();
     let migrations = drafts.iter().filter_map(|draft| Some((draft, draft.rule.assigns.migration.as_ref()?)));
     for (draft, migration) in migrations {
@@ -102,6 +103,13 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], errors: &mut
                 migration.to.as_str()
             );
             let remedy = "set the new key in that rule while the phase is dualWrite, then change the phase";
+            super::add(errors, document.fault(&draft.path.key("phase"), Problem::new(what, remedy)));
+        }
+        let mut waiting = gates.iter().filter(|gate| gate.labels.contains(&migration.from) && migration.is_cut_over());
+        if let Some(gate) = waiting.next() {
+            let (from, to) = (migration.from.as_str(), migration.to.as_str());
+            let what = format!("{} waits for {from:?}, which is replaced by {to:?} in this phase", gate.id);
+            let remedy = "let it wait for the new key while the phase is dualWrite, then change the phase";
             super::add(errors, document.fault(&draft.path.key("phase"), Problem::new(what, remedy)));
         }
     }

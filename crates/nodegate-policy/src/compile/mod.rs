@@ -13,7 +13,7 @@ pub(crate) mod review;
 mod rules;
 mod sections;
 mod texts;
-mod trust;
+pub(crate) mod trust;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -177,7 +177,7 @@ impl PolicySet {
             PolicyError::sort(&mut errors);
             return Err(errors);
         }
-        migrations::check(&documents, &drafts, &mut errors);
+        migrations::check(&documents, &drafts, &gates, &mut errors);
         migrations::persist_both(&mut drafts);
         check_guarded(&protected, &drafts, &mut errors);
         let pools = Pools::new(pools.entries, pools.by_machines, pools.by_proofs);

@@ -19,7 +19,7 @@ use crate::set::rule::Strength;
 pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &KeySet, errors: &mut Vec<PolicyError>) {
     for draft in drafts.iter().filter(|draft| !draft.rule.trust_kubelet && draft.rule.strength != Strength::Saved) {
         let guarded = guarded_keys(&draft.rule, protected);
-        let facts = chosen_facts(&draft.rule, protected);
+        let facts = chosen_facts(draft.rule.sources(), protected);
         if documents[draft.document].is_invalid_within(&draft.path) {
             continue;
         }
@@ -77,11 +77,11 @@ fn guarded_keys(rule: &Rule, protected: &KeySet) -> Vec<String> {
         .collect()
 }
 
-/// The facts that the rule reads and a kubelet can choose, for messages.
-fn chosen_facts(rule: &Rule, protected: &KeySet) -> Vec<String> {
+/// Those of these facts that a kubelet can choose, for messages.
+pub(crate) fn chosen_facts<'a>(sources: impl Iterator<Item = Source<'a>>, protected: &KeySet) -> Vec<String> {
     let trusted = |key: &str| is_restricted(key) || protected.contains(key) || is_own(key);
     let mut facts = Vec::new();
-    for source in rule.sources() {
+    for source in sources {
         match source {
             Source::Name(_) | Source::Pools => {}
             Source::Label(requirement) if trusted(&requirement.key) => {}

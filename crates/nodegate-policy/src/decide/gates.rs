@@ -21,9 +21,9 @@ pub struct ClosedGate {
     pub on_timeout: OnTimeout,
 }
 
-/// The gates that a node has not passed, as rules see it. One of which it is not known whether the node has to pass it counts if
-/// `doubtful` is set.
-pub(crate) fn closed(set: &PolicySet, view: &View<'_>, doubtful: bool) -> Vec<ClosedGate> {
+/// The gates that a node has not passed, as rules see it. One of which it is not known whether the node has to pass it counts: it may
+/// become known, and waiting has an end.
+pub(crate) fn closed(set: &PolicySet, view: &View<'_>) -> Vec<ClosedGate> {
     let mut found = Vec::new();
     for gate in set.gates() {
         let missing = gate.labels.iter().filter(|key| view.label(key.as_str()).is_none());
@@ -31,12 +31,7 @@ pub(crate) fn closed(set: &PolicySet, view: &View<'_>, doubtful: bool) -> Vec<Cl
         if missing.is_empty() {
             continue;
         }
-        let counts = match gate.matcher.evaluate(view) {
-            Kleene::True => true,
-            Kleene::Unknown => doubtful,
-            Kleene::False => false,
-        };
-        if counts {
+        if gate.matcher.evaluate(view) != Kleene::False {
             let (id, timeout, on_timeout) = (gate.id.clone(), gate.timeout, gate.on_timeout);
             found.push(ClosedGate { id, missing, timeout, on_timeout });
         }

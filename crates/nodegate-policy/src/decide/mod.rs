@@ -87,8 +87,7 @@ fn decide_on<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideConte
     let eval = EvalContext { sources: Sources { defaults: initial, saved, pools }, initial };
     let (mut builder, evaluation) = DecisionBuilder::run(set, write, view, eval, forbidden);
     if builder.scope == PatchScope::KubeletCreate {
-        // A pool that is not known yet makes the node wait by itself.
-        builder.decision.gates = gates::closed(set, &evaluation.view, false);
+        builder.decision.gates = gates::closed(set, &evaluation.view);
     }
     builder.correct(&asserted);
     builder.retire();

@@ -5,6 +5,7 @@
 mod applied;
 mod common;
 mod conflicts;
+mod evaded;
 mod gates;
 mod persisted;
 mod places;
@@ -35,6 +36,8 @@ pub enum LintName {
     Conflict,
     /// A `reserved` entry forgets the control plane, which writes some of its keys.
     CoversControlPlane,
+    /// A kubelet can choose not to wait at a gate.
+    EvadedGate,
     /// A rule evicts pods from every node.
     EvictsEverywhere,
     /// A resource in `capacity` is almost a known one.
@@ -62,6 +65,7 @@ impl fmt::Display for LintName {
         f.write_str(match self {
             Self::Conflict => "conflict",
             Self::CoversControlPlane => "covers-control-plane",
+            Self::EvadedGate => "evaded-gate",
             Self::EvictsEverywhere => "evicts-everywhere",
             Self::MistypedResource => "mistyped-resource",
             Self::MistypedSubject => "mistyped-subject",
@@ -103,6 +107,7 @@ impl PolicySet {
             if document.origin != Origin::Preset {
                 gates::gates(document, &mut lints);
                 pools::unknown(document, self, &mut lints);
+                evaded::evaded(document, self, &mut lints);
                 persisted::unprotected(document, self, &mut lints);
                 programs::set_by_program(document, &mut lints);
             }

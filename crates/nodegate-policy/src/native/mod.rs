@@ -39,6 +39,8 @@ pub struct Native {
 pub fn export(set: &PolicySet, options: &NativeOptions) -> Native {
     let selection = Selection::of(set);
     let mut left_out = selection.left_out();
+    let waits = "only the controller removes the pending taint";
+    left_out.extend(set.gates().iter().map(|gate| LeftOut::of(&gate.id, "", waits)));
     let mut objects = mutating::policies(&selection, options);
     objects.extend(verdicts::validating::policies(&selection, options, &mut left_out));
     left_out.sort();

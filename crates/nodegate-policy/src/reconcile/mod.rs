@@ -301,7 +301,7 @@ impl<'a> Planner<'a> {
     /// The gates that keep the pending taint on the node; none if it has none, because no living node gets one.
     fn closed_gates(&self) -> Vec<ClosedGate> {
         match self.stored.pending.on(self.stored.node).next() {
-            Some(_) => gates::closed(self.set, &self.evaluation.view, true),
+            Some(_) => gates::closed(self.set, &self.evaluation.view),
             None => Vec::new(),
         }
     }
