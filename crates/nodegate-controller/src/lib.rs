@@ -32,6 +32,6 @@ pub use node::limit::WriteBudget;
 pub use node::queue::Urgency;
 pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable, each_object, machine};
 pub use reconcile::change::{NotTaken, not_taken};
-pub use reconcile::outcome::{Done, Failure};
+pub use reconcile::outcome::{Awaited, Done, Failure};
 pub use reconcile::patching::{Made, write_change};
 pub use reconcile::{KeepConfig, Reconciler};

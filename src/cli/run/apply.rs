@@ -255,7 +255,7 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
         outcome = reconciler.reconcile_listed(&node).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
-    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _, awaits_others: _ } =
+    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _, awaited: _ } =
         outcome.unwrap_or_default();
     // Without a record, nodegate would not know that it owns what this command set.
     let failed = failed.or(unrecorded);

@@ -24,7 +24,7 @@ use crate::node::queue::{self, Again, Queue, Urgency, Wakes};
 use crate::node::{self, NodeObject};
 use crate::policies::Reports;
 use crate::reconcile::Reconciler;
-use crate::reconcile::outcome::{Done, Failure};
+use crate::reconcile::outcome::{Awaited, Done, Failure};
 use crate::tell::observed;
 use crate::tell::remembered;
 use crate::tell::reports;
@@ -306,11 +306,10 @@ async fn scheduled(
     resync: Duration,
 ) -> Option<Again> {
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
-    let may_be_stuck = outcome.as_ref().map_or(true, |done| done.awaits_others);
-    let now = api_server::time_at_most(Timestamp::now());
-    let waits = match may_be_stuck {
-        true => waiting::end_in_time(node, reconciler, now, outcome.is_err()).await,
-        false => None,
+    let awaited = outcome.as_ref().ok().map(|done| &done.awaited);
+    let waits = match awaited.is_some_and(Awaited::is_nothing) {
+        true => None,
+        false => waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now()), awaited).await,
     };
     let (after, urgency) = match outcome {
         Ok(Done { again, .. }) => {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::memory::reverts::RevertKey;
 use crate::node::NodeObject;
-use crate::reconcile::outcome::Done;
+use crate::reconcile::outcome::{Awaited, Done};
 use nodegate_base::text::{cut, or_quotes};
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
@@ -57,8 +57,7 @@ pub(crate) fn sets(change: &NodeChange, (field, key): &RevertKey) -> bool {
 
 /// The size of a change.
 pub(crate) fn summary(facts: &NodeFacts<'_>, plan: &ReconcilePlan, change: Option<&NodeChange>) -> Done {
-    let awaits_others = plan.awaits_inventory || !plan.decision.gates.is_empty();
-    let mut done = Done { awaits_others, ..Done::default() };
+    let mut done = Done { awaited: Awaited::of(plan), ..Done::default() };
     let mut count = |there: bool, wanted: bool| match (there, wanted) {
         (false, true) => done.set += 1,
         (true, true) => done.changed += 1,

@@ -34,7 +34,7 @@ use crate::node::limit::WriteBudget;
 use crate::node::queue::Urgency;
 use crate::node::{NodeApi, NodeObject, machine};
 use crate::reconcile::change::{reverts, summary};
-use crate::reconcile::outcome::{Done, Failure};
+use crate::reconcile::outcome::{Awaited, Done, Failure};
 use crate::reconcile::patching::Presence;
 use nodegate_base::metrics::Metrics;
 use nodegate_base::traces::{Step, Traces};
@@ -42,7 +42,7 @@ use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    ClosedGate, Evidence, NodeFacts, PendingTaints, PolicySet, PoolShare, ReconcilePlan, StoredNode, plan_reconcile,
+    Evidence, NodeFacts, PendingTaints, PolicySet, PoolShare, ReconcilePlan, StoredNode, plan_reconcile,
 };
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
@@ -374,14 +374,13 @@ impl Reconciler {
         Some(created.as_second())
     }
 
-    /// Whether a pending node waits for an inventory, and the gates that it has not passed.
-    pub(crate) fn awaited_by(&self, node: &NodeObject) -> (bool, Vec<ClosedGate>) {
-        let Ok(facts) = node.facts() else { return (false, Vec::new()) };
+    /// What a pending node waits for.
+    pub(crate) fn awaited_by(&self, node: &NodeObject) -> Awaited {
+        let Ok(facts) = node.facts() else { return Awaited::default() };
         let set = self.policies();
         let (_, saved) = self.stored_and_saved(node, &facts);
         let evidence = self.evidence(node, &facts, &set, &saved).0;
-        let plan = self.look(node, &facts, &set, &saved, evidence.as_ref());
-        (plan.awaits_inventory, plan.decision.gates)
+        Awaited::of(&self.look(node, &facts, &set, &saved, evidence.as_ref()))
     }
 
     pub(crate) fn releases_stuck(&self) -> bool {

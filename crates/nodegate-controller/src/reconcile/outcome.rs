@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::memory::unrecorded::Recorded;
-use nodegate_policy::{FactsError, NodeChange};
+use nodegate_policy::{ClosedGate, FactsError, NodeChange, ReconcilePlan};
 use nodegate_stores::state::WriteError;
 
 /// Why a node could not be reconciled.
@@ -37,6 +37,25 @@ impl From<WriteError> for Failure {
     }
 }
 
+/// What a pending node waits for, and others have to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// Whether a required inventory has not answered.
+    pub inventory: bool,
+    /// The gates that it has not passed.
+    pub gates: Vec<ClosedGate>,
+}
+
+impl Awaited {
+    pub(crate) fn of(plan: &ReconcilePlan) -> Self {
+        Self { inventory: plan.awaits_inventory, gates: plan.decision.gates.clone() }
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.inventory && self.gates.is_empty()
+    }
+}
+
 /// What was done to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -50,8 +69,8 @@ pub struct Done {
     pub kept: usize,
     /// Number of owned keys that no rule sets and that are not removed yet.
     pub lingering: usize,
-    /// Whether the node is pending because a required inventory has not answered, or because it has not passed a gate.
-    pub awaits_others: bool,
+    /// Why the node is pending, if others have to do something.
+    pub awaited: Awaited,
     /// The written change. Admission may have changed it.
     pub made: Option<NodeChange>,
     /// When the node must be processed again at the latest, if there is a reason.

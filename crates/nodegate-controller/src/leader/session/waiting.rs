@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::memory::fleet::patience;
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
+use crate::reconcile::outcome::Awaited;
 use nodegate_policy::api::gates::OnTimeout;
 use nodegate_policy::{ClosedGate, Field, programs};
 
@@ -15,18 +16,19 @@ const RETRY: Duration = Duration::from_secs(15);
 
 /// Reports a node that has been pending for too long, and releases it unless it is to stay so. Returns when it must be looked at
 /// again because it waits. `now` is a time that the API server vouches for, or a machine whose clock is ahead would release
-/// every node as it joins; `None` if none is known yet. `failed`: the node could not be reconciled.
+/// every node as it joins; `None` if none is known yet. `awaited`: what the node waits for; `None` if it could not be
+/// reconciled.
 pub(super) async fn end_in_time(
     node: &NodeObject,
     reconciler: &Reconciler,
     now: Option<Timestamp>,
-    failed: bool,
+    awaited: Option<&Awaited>,
 ) -> Option<Duration> {
     let created = reconciler.pending_since(node)?;
     let Some(now) = now else { return Some(RETRY) };
-    let (awaits_inventory, gates) = reconciler.awaited_by(node);
+    let Awaited { inventory, gates } = &awaited.map_or_else(|| reconciler.awaited_by(node), Awaited::clone);
     let left = |timeout| Some(patience(created, now, timeout)).filter(|left| !left.is_zero());
-    let is_stuck = failed || awaits_inventory;
+    let is_stuck = awaited.is_none() || *inventory;
     let stuck_for = is_stuck.then(|| left(reconciler.pending_timeout()));
     let next = gates.iter().filter_map(|gate| left(gate.timeout)).chain(stuck_for.flatten()).min();
     let over: Vec<&ClosedGate> = gates.iter().filter(|gate| left(gate.timeout).is_none()).collect();
@@ -216,7 +218,7 @@ mod tests {
         // A failure does not open it.
         let (reconciler, patches) = of(&[gate("rack", "1s", "keep")]);
         reconciler.memory().sees(&node(602), Timestamp::now(), Sight::Next);
-        assert_eq!(end_in_time(&node(602), &reconciler, Some(Timestamp::now()), true).await, None);
+        assert_eq!(end_in_time(&node(602), &reconciler, Some(Timestamp::now()), None).await, None);
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
     }
 
@@ -237,11 +239,12 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_nobody_vouches_for_releases_no_node() {
         let (reconciler, patches) = reconciler(Duration::from_secs(600), true);
-        assert_eq!(end_in_time(&node(602), &reconciler, None, false).await, Some(RETRY));
+        let awaited = reconciler.awaited_by(&node(602));
+        assert_eq!(end_in_time(&node(602), &reconciler, None, Some(&awaited)).await, Some(RETRY));
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
         // The API server's clock is behind that of this machine.
         let its = Timestamp::from_second(Timestamp::now().as_second() - 300).unwrap();
-        let again = end_in_time(&node(602), &reconciler, Some(its), false).await.unwrap();
+        let again = end_in_time(&node(602), &reconciler, Some(its), Some(&awaited)).await.unwrap();
         assert!((Duration::from_secs(290)..=Duration::from_secs(301)).contains(&again), "{again:?}");
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
     }
