@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use kube::Client;
 
-use crate::cli::shared::cluster::connect::ConnectArgs;
+use crate::cli::shared::cluster::connect::{ConnectArgs, NO_NODES};
 use crate::cli::shared::cluster::serve_flags::PendingTaintArgs;
 use crate::cli::shared::editor_schema;
 use crate::cli::shared::invocation::Invocation;
@@ -196,9 +196,7 @@ fn of_files(args: &InitArgs) -> anyhow::Result<Fleet> {
 
 async fn of_cluster(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Fleet> {
     let Some(place) = args.connect.reading_place(invocation).await? else {
-        bail!(
-            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
-        );
+        bail!(NO_NODES);
     };
     read_nodes(place.client().await?).await
 }

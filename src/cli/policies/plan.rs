@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 
 use crate::cli::Findings;
-use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
+use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, NO_NODES};
 use crate::cli::shared::cluster::effective_policies::{self, Proposal};
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
 use crate::cli::shared::cluster::saved_state::SavedFiles;
@@ -150,9 +150,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
 
 async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Plan> {
     let Some(place) = args.connect.place_to_read(invocation).await? else {
-        bail!(
-            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
-        );
+        bail!(NO_NODES);
     };
     let client = place.client().await?;
     let proposal = effective_policies::proposed(&client, &place, &sources(args), args.only).await?;

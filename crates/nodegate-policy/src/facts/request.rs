@@ -76,6 +76,14 @@ pub struct Write<'a> {
 /// provider ID, zone and instance type (`k8s.io/cloud-provider/api`).
 pub(crate) const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+impl<'a> Write<'a> {
+    /// A write that nobody has sent, for what follows from the node alone.
+    pub(crate) fn unasked(operation: Operation, node: &NodeFacts<'a>) -> Self {
+        let requester = Requester::default();
+        Self { operation, status: false, dry_run: false, requester, evidence: None, node: node.clone(), old: None }
+    }
+}
+
 impl Write<'_> {
     /// Whether this write initializes the node: its CREATE, or the cloud controller's write that removes
     /// the `uninitialized` taint. No pods have been scheduled on the node before.

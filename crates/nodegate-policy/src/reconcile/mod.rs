@@ -40,7 +40,7 @@ use crate::facts::missing::{Memory, Missing};
 use crate::facts::pending_taints::PendingTaints;
 use crate::facts::pool_memory::{PoolMemory, PoolShare};
 use crate::facts::publishers::Publishers;
-use crate::facts::request::{Operation, Requester, Write};
+use crate::facts::request::{Operation, Write};
 use crate::keys::Field;
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
@@ -150,15 +150,7 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
     let same_pool = first_sight.then(|| set.saved_of_same_pool(saved, &stored.node.name, stored.evidence)).flatten();
     let stored = &StoredNode { saved: same_pool.as_ref().unwrap_or(saved), ..*stored };
     let admitted = Admitted::of(stored, first_sight);
-    let write = Write {
-        operation: Operation::Update,
-        status: false,
-        dry_run: false,
-        evidence: None,
-        requester: Requester::default(),
-        node: stored.node.clone(),
-        old: None,
-    };
+    let write = Write::unasked(Operation::Update, stored.node);
     // A node that is not identified yet is at first sight every time, so others may have set its keys in the meantime.
     let suspects: Vec<&str> = if first_sight && stored.registered && stored.identified && !admitted.is_proven() {
         // A key with its saved value had that value before, so the kubelet did not invent it.

@@ -23,18 +23,16 @@ use crate::facts::missing::Memory;
 use crate::facts::pending_taints::PendingTaints;
 use crate::facts::pool_memory::PoolMemory;
 use crate::facts::publishers::Publishers;
-use crate::facts::request::{Operation, Requester, Write};
+use crate::facts::request::{Operation, Write};
 use crate::set::PolicySet;
 use crate::set::rule::Strength;
 
 /// The number of values that are listed of a key.
 const VALUES_MAX: usize = 5;
 
-/// A node of a group as it will be once everyone else has written to it: without what nodegate owns, and without a record.
+/// What is known of a node that joins, beside the object.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer<'a> {
-    /// The node.
-    pub node: &'a NodeFacts<'a>,
     /// The evidence for its pools.
     pub evidence: Option<&'a Evidence<'a>>,
     /// What pools remember.
@@ -47,18 +45,11 @@ pub struct Newcomer<'a> {
     pub pending: &'a PendingTaints,
 }
 
-/// What the node will have once nodegate has done its work: with its CREATE, and afterwards.
-pub fn once_joined(set: &PolicySet, newcomer: &Newcomer<'_>) -> Decision {
-    let Newcomer { node, evidence, pools, inventory, elsewhere, pending } = *newcomer;
-    let write = Write {
-        operation: Operation::Create,
-        status: false,
-        dry_run: false,
-        evidence: None,
-        requester: Requester::default(),
-        node: node.clone(),
-        old: None,
-    };
+/// What a node will have once nodegate has done its work: with its CREATE, and afterwards. `node`: as it will be once everyone else has
+/// written to it, without what nodegate owns.
+pub fn once_joined(set: &PolicySet, node: &NodeFacts<'_>, known: &Newcomer<'_>) -> Decision {
+    let Newcomer { evidence, pools, inventory, elsewhere, pending } = *known;
+    let write = Write::unasked(Operation::Create, node);
     let mut view = View::new(set, node, None, evidence).told(Some(inventory));
     view.mask_pending(pending);
     view.remember(Memory::of(None, false, elsewhere));

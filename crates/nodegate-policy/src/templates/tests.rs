@@ -19,9 +19,8 @@ fn of(policy: &Json, nodes: &[(Json, &[(&str, &str)])]) -> (Vec<String>, Vec<Str
             let node = NodeFacts::parse(&text).unwrap();
             let elsewhere = Publishers::default();
             let inventory = &inventory;
-            let newcomer =
-                Newcomer { node: &node, evidence: None, pools: &pools, inventory, elsewhere, pending: &pending };
-            once_joined(&set, &newcomer)
+            let known = Newcomer { evidence: None, pools: &pools, inventory, elsewhere, pending: &pending };
+            once_joined(&set, &node, &known)
         };
         let mut other = node.clone();
         other["metadata"]["name"] = json!(renamed(node["metadata"]["name"].as_str().unwrap()));

@@ -15,7 +15,7 @@ use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
 use crate::cli::policies::plan::document::{Over, Remark, RemarkKind};
 use crate::cli::policies::plan::{decided, pods};
-use crate::cli::shared::cluster::connect::ClusterTarget;
+use crate::cli::shared::cluster::connect::{ClusterTarget, NO_NODES};
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::{
@@ -127,9 +127,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         return Ok(Fleet { report: gathering.finish(stranded), source, states });
     }
     let Some(place) = args.connect.place_to_read(invocation).await? else {
-        bail!(
-            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
-        );
+        bail!(NO_NODES);
     };
     let client = place.client().await?;
     let (set, policies_unknown) = effective_policies::in_force(&client, &place, &sources).await?;

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::document::{Policies, Violation, ViolationMode};
+use crate::cli::shared::cluster::connect::NO_NODES;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::{Findings, shared::cluster::effective_policies, shared::node_files, shared::output};
 use kube::Client;
@@ -70,9 +71,7 @@ async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gat
     let invocation = if args.nodes.is_empty() { invocation } else { Invocation::Nodegate };
     let Some(place) = args.connect.place_to_read(invocation).await? else {
         if args.nodes.is_empty() {
-            bail!(
-                "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
-            );
+            bail!(NO_NODES);
         }
         let set = loaded.set;
         return Ok(Gathered { policies: Published::of(&set), set, nodes: found, unreadable });

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::cli::Findings;
-use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
+use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, NO_NODES};
 use crate::cli::shared::cluster::effective_policies;
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
 use crate::cli::shared::cluster::saved_state::SavedFiles;
@@ -99,9 +99,7 @@ pub(super) fn run(args: &ExportAutoscalerArgs, invocation: Invocation) -> anyhow
     };
     let (templates, declared) = match place {
         Some(place) => runtime.block_on(of_cluster(args, &place))?,
-        None if args.nodes.is_empty() && args.groups.is_empty() => bail!(
-            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
-        ),
+        None if args.nodes.is_empty() && args.groups.is_empty() => bail!(NO_NODES),
         None => of_files(args)?,
     };
     templates.tell_unknown();

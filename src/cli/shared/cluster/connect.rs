@@ -18,6 +18,10 @@ use nodegate_base::api_server;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 
+/// What to do if neither nodes nor a cluster are given.
+pub(in crate::cli) const NO_NODES: &str =
+    "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig";
+
 /// The token of the pod's service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::cli::look::report::document::{AtGate, Contradicted, Disagreed, Rejected, Report};
+use crate::cli::look::report::document::{Contradicted, Disagreed, Rejected, Report};
 use crate::cli::look::report::page::parts::{Listed, of_report, ruled};
 use crate::cli::look::report::page::table::Column;
 use crate::cli::look::report::page::{Section, Tile, text};
@@ -25,28 +25,6 @@ pub(super) fn rejected(report: &Report) -> Section {
         nothing: "No kubelet claimed what it may not set.",
         caption: "What kubelets claimed when their nodes joined, and what was rejected",
         columns: &["Node", "Claim", "Claimed value", "Rejected by"].map(Column::Text),
-        rows: of_report(rows),
-    }
-    .section()
-}
-
-/// The gates that pending nodes have not passed.
-pub(super) fn gates(report: &Report) -> Section {
-    let rows = report.gates.iter().map(|AtGate { node, policy, rule, missing, timeout_seconds, on_timeout }| {
-        vec![
-            html! { (text(node)) },
-            html! { (ruled(policy, rule)) },
-            html! { code { (text(&missing.join(", "))) } },
-            html! { (timeout_seconds) " s, then " (on_timeout) },
-        ]
-    });
-    Listed {
-        id: "gates",
-        title: "Nodes that wait at a gate",
-        tile: Tile::alert(report.gates.len(), "gate not passed", "gates not passed"),
-        nothing: "No node waits at a gate.",
-        caption: "Pending nodes, and the labels that they wait for",
-        columns: &["Node", "Gate", "Missing labels", "Timeout"].map(Column::Text),
         rows: of_report(rows),
     }
     .section()

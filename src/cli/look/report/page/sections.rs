@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 
 use crate::cli::look::report::document::{
-    Conflict, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Report, Violation,
+    AtGate, Conflict, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Report, Violation,
 };
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::parts::{
@@ -34,7 +34,7 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
         let native = native_failures(report, native_unknown.as_deref());
         sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report), native]);
     }
-    sections.push(claims::gates(report));
+    sections.push(gates(report));
     sections.push(claims::rejected(report));
     sections.push(unmanaged(report));
     sections.extend(page.stranded.then(|| stranded(report)));
@@ -229,6 +229,27 @@ fn left_alone(report: &Report, unknown: Option<&str>) -> Section {
         nothing: unknown.unwrap_or("The controller leaves no keys alone."),
         caption: "The controller leaves these keys alone, because other writers keep reverting them",
         columns: &["Node", "Key", "Policy", "Last reverted by"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+fn gates(report: &Report) -> Section {
+    let rows = report.gates.iter().map(|AtGate { node, policy, rule, missing, timeout_seconds, on_timeout }| {
+        vec![
+            html! { (text(node)) },
+            html! { (ruled(policy, rule)) },
+            html! { code { (text(&missing.join(", "))) } },
+            html! { (timeout_seconds) " s, then " (on_timeout) },
+        ]
+    });
+    Listed {
+        id: "gates",
+        title: "Nodes that wait at a gate",
+        tile: Tile::alert(report.gates.len(), "gate not passed", "gates not passed"),
+        nothing: "No node waits at a gate.",
+        caption: "Pending nodes, and the labels that they wait for",
+        columns: &["Node", "Gate", "Missing labels", "Timeout"].map(Column::Text),
         rows: of_report(rows),
     }
     .section()

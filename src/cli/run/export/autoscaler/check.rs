@@ -1,4 +1,4 @@
-//! What autoscalers are told about pools, and how it differs from what their nodes will have.
+//! Compares what autoscalers know of pools with what the nodes of these pools will have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +16,11 @@ use nodegate_policy::explain::FieldName;
 /// Taints: the value by key and effect.
 pub(super) type Taints = BTreeMap<(String, String), String>;
 
-/// What an autoscaler is told about the nodes of one pool.
+/// What an autoscaler knows of one pool.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
+    /// Who makes its machines, if an object of theirs says it.
+    pub(super) provisioner: Option<Provisioner>,
     /// What tells it, as `KIND NAME`.
     pub(super) told_by: String,
     /// The name of the pool.
@@ -40,8 +42,7 @@ pub(super) struct Declared {
 impl Declared {
     /// Whether what is printed in this format is about it.
     pub(super) fn is_meant(&self, format: Option<TemplateFormat>) -> bool {
-        let of_kind = |one: &Provisioner| self.told_by.starts_with(&format!("{} ", one.kind()));
-        Provisioner::ALL.iter().find(|one| of_kind(one)).is_none_or(|one| one.is_meant(format))
+        self.provisioner.is_none_or(|one| one.is_meant(format))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -109,7 +110,18 @@ fn tagged(file: &Path, words: &Tags, groups: fn(&Json) -> Option<Vec<Tagged>>) -
         }
         let told_by = format!("{} {name}", words.kind);
         let (startup_taints, object) = (Taints::new(), Json::Null);
-        Declared { told_by, pool: name, other_names, labels, taints, startup_taints, next_node: None, object }
+        let provisioner = None;
+        Declared {
+            provisioner,
+            told_by,
+            pool: name,
+            other_names,
+            labels,
+            taints,
+            startup_taints,
+            next_node: None,
+            object,
+        }
     });
     Ok(declared.collect())
 }

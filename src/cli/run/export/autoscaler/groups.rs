@@ -50,7 +50,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn add(&mut self, set: &PolicySet, decision: &Decision, under_another_name: &Decision) {
+    fn add(&mut self, set: &PolicySet, [decision, under_another_name]: &[Decision; 2]) {
         self.template.add(set, decision, under_another_name);
         for note in &decision.notes {
             if let Note::Unknown { rule, reason } = note {
@@ -97,26 +97,18 @@ impl<'a> Groups<'a> {
             self.without_pool += 1;
             return Ok(());
         };
-        let object: Json = serde_json::from_str(member.node.text())?;
+        let object = serde_json::from_str(member.node.text())?;
         let no_answers = InventoryAnswers::default();
-        let decide = |name: &str| -> anyhow::Result<Decision> {
-            let text = as_it_joins(object.clone(), &member.saved, name).to_string();
-            let node = NodeFacts::parse(&text)?;
-            Ok(once_joined(
-                self.set,
-                &Newcomer {
-                    node: &node,
-                    evidence: stored.evidence,
-                    pools: stored.pools.unwrap_or(&self.remembered),
-                    inventory: stored.inventory.unwrap_or(&no_answers),
-                    elsewhere: stored.elsewhere,
-                    pending: &self.pending,
-                },
-            ))
+        let known = Newcomer {
+            evidence: stored.evidence,
+            pools: stored.pools.unwrap_or(&self.remembered),
+            inventory: stored.inventory.unwrap_or(&no_answers),
+            elsewhere: stored.elsewhere,
+            pending: &self.pending,
         };
-        let decisions = (decide(&facts.name)?, decide(&renamed(&facts.name))?);
+        let decisions = self.twice(&object, &member.saved, [&facts.name, &renamed(&facts.name)], &known)?;
         self.elsewhere = stored.elsewhere;
-        self.pools.entry(pool).or_default().add(self.set, &decisions.0, &decisions.1);
+        self.pools.entry(pool).or_default().add(self.set, &decisions);
         Ok(())
     }
 
@@ -127,28 +119,36 @@ impl<'a> Groups<'a> {
     pub(super) fn add_empty(&mut self, declared: &Declared) -> anyhow::Result<()> {
         let known = declared.names().any(|name| self.pools.contains_key(name));
         let Some(next) = declared.next_node.as_ref().filter(|_| !known) else { return Ok(()) };
-        let text = |name: &str| as_it_joins(next.node.clone(), &SavedState::default(), name).to_string();
-        let no_answers = InventoryAnswers::default();
-        let decide = |text: &str| -> anyhow::Result<Decision> {
-            let node = NodeFacts::parse(text)?;
-            let evidence = Evidence::witnessed(None, self.set, &node, None, next).map(Evidence::settled);
-            Ok(once_joined(
-                self.set,
-                &Newcomer {
-                    node: &node,
-                    evidence: evidence.as_ref(),
-                    pools: &self.remembered,
-                    inventory: &no_answers,
-                    elsewhere: self.elsewhere,
-                    pending: &self.pending,
-                },
-            ))
+        let (text, no_answers) = (next.node.to_string(), InventoryAnswers::default());
+        let evidence =
+            Evidence::witnessed(None, self.set, &NodeFacts::parse(&text)?, None, next).map(Evidence::settled);
+        let known = Newcomer {
+            evidence: evidence.as_ref(),
+            pools: &self.remembered,
+            inventory: &no_answers,
+            elsewhere: self.elsewhere,
+            pending: &self.pending,
         };
         // Nothing says what its name will be, so what follows from one is promised by none.
-        let decisions = (decide(&text(next.name()))?, decide(&text(NAMELESS))?);
+        let decisions = self.twice(&next.node, &SavedState::default(), [next.name(), NAMELESS], &known)?;
         let pool = Pool { is_empty: true, ..Pool::default() };
-        self.pools.entry(declared.pool.clone()).or_insert(pool).add(self.set, &decisions.0, &decisions.1);
+        self.pools.entry(declared.pool.clone()).or_insert(pool).add(self.set, &decisions);
         Ok(())
+    }
+
+    /// What a node will have under each of these names.
+    fn twice(
+        &self,
+        node: &Json,
+        saved: &SavedState,
+        [name, other]: [&str; 2],
+        known: &Newcomer<'_>,
+    ) -> anyhow::Result<[Decision; 2]> {
+        let under = |name: &str| -> anyhow::Result<Decision> {
+            let text = as_it_joins(node.clone(), saved, name).to_string();
+            Ok(once_joined(self.set, &NodeFacts::parse(&text)?, known))
+        };
+        Ok([under(name)?, under(other)?])
     }
 
     /// The pool of a node: what the user groups by; the label of its node group; its proven pool.

@@ -148,6 +148,7 @@ fn node_pool(object: &Json) -> Declared {
         "spec": {"taints": template["spec"]["taints"].as_array().cloned().unwrap_or_default()}});
     let next = NextNode { node, kind: MachineKind::NodeClaim, labels: of_machine, object: format!("{name}-next") };
     Declared {
+        provisioner: Some(Provisioner::Karpenter),
         told_by: format!("NodePool {name}"),
         pool: name.to_owned(),
         other_names: Vec::new(),
@@ -189,6 +190,7 @@ fn machine_deployment(object: &Json) -> Declared {
     let next =
         NextNode { node, kind: MachineKind::Machine, labels: of_machine, object: format!("{namespace}/{name}-next") };
     Declared {
+        provisioner: Some(Provisioner::ClusterApi),
         told_by: format!("MachineDeployment {namespace}/{name}"),
         pool: name.to_owned(),
         other_names: Vec::new(),
