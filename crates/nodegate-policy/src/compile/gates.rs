@@ -7,7 +7,7 @@ use super::Faults;
 use super::conditions::matcher;
 use super::texts::duration;
 use crate::api::gates::GateSpec;
-use crate::api::names::{LabelKey, check_length, cut_name};
+use crate::api::names::{LabelKey, cut_name};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::restriction::is_own;
@@ -28,15 +28,7 @@ pub(super) fn compile(names: &mut NameIndexBuilder, gates: &mut Vec<Gate>, fault
     for (index, spec) in document.spec.gates.iter().enumerate() {
         let GateSpec { name, match_, labels, timeout, on_timeout } = spec;
         let path = all.index(index);
-        let name_at = path.key("name");
-        faults.check(&name_at, check_length(name));
-        if name.is_empty() {
-            faults.at(&name_at, Problem::new("the name is empty", "say what nodes wait for, such as topology"));
-        } else if let Some(first) = seen.insert(name, index) {
-            let what = format!("another gate of this policy is named {:?}", cut_name(name));
-            let first = all.index(first).key("name");
-            faults.again(&name_at, &first, Problem::new(what, "give each gate a unique name"));
-        }
+        faults.item_name(("gate", "say what nodes wait for, such as topology"), name, (&all, index), &mut seen);
         let timeout = timeout.as_ref().and_then(|text| faults.check(&path.key("timeout"), duration(text)));
         gates.push(Gate {
             id: RuleId { policy: document.name.as_str().into(), rule: format!("gate:{}", cut_name(name)).into() },

@@ -20,6 +20,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::api::document::{Origin, PolicyDocument, PolicyError, THE_FIRST};
+use crate::api::names::{check_length, cut_name};
 use crate::api::policy::NodePolicySpec;
 use crate::api::presets;
 use crate::api::problem::{ERRORS_MAX, Problem};
@@ -77,6 +78,29 @@ impl Faults<'_> {
     /// Adds an error about something that `first` already has.
     pub(super) fn again(&mut self, path: &FieldPath, first: &FieldPath, problem: Problem) {
         self.push(self.document.fault_again(path, first, problem));
+    }
+
+    /// Checks the name of an item of the list `all`: not empty, not too long, and given once. `what`: what is named; `seen`: the names of
+    /// earlier items; `so`: what to write for an empty one.
+    pub(super) fn item_name<'n>(
+        &mut self,
+        (what, so): (&str, &'static str),
+        name: &'n str,
+        (all, index): (&FieldPath, usize),
+        seen: &mut HashMap<&'n str, usize>,
+    ) {
+        let path = all.index(index).key("name");
+        let first = seen.get(name).copied();
+        if name.is_empty() {
+            self.at(&path, Problem::new("the name is empty", so));
+        } else if let Some(first) = first {
+            let problem = format!("another {what} of this policy is named {:?}", cut_name(name));
+            let first = all.index(first).key("name");
+            self.again(&path, &first, Problem::new(problem, format!("give each {what} a unique name")));
+        } else {
+            seen.insert(name, index);
+        }
+        self.check(&path, check_length(name));
     }
 
     /// Adds an error at the name of the field `path`.

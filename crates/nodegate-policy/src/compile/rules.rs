@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::conditions::matcher;
 use super::texts::{duration, node_expression};
 use super::{Draft, Faults, inventory};
-use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, check_length, cut_name};
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, cut_name};
 use crate::api::policy::{
     DerivedSpec, LabelMapSpec, Operator, PersistScope, PersistSpec, RuleMode, RuleSpec, TaintSpec,
 };
@@ -39,20 +39,10 @@ pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mu
     let owner = faults.document;
     let spec = FieldPath::root().key("spec");
     let policy: Arc<str> = owner.name.as_str().into();
-    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let (all, mut seen) = (spec.key("rules"), HashMap::new());
     for (index, rule) in owner.spec.rules.iter().enumerate() {
-        let path = spec.key("rules").index(index);
-        let first = seen.get(rule.name.as_str()).copied();
-        if rule.name.is_empty() {
-            faults.at(&path.key("name"), Problem::new("the name is empty", "write a name that describes the rule"));
-        } else if let Some(first) = first {
-            let what = format!("another rule of this policy is named {:?}", cut_name(&rule.name));
-            let first = spec.key("rules").index(first).key("name");
-            faults.again(&path.key("name"), &first, Problem::new(what, "give each rule a unique name"));
-        } else {
-            seen.insert(rule.name.as_str(), index);
-        }
-        faults.check(&path.key("name"), check_length(&rule.name));
+        let path = all.index(index);
+        faults.item_name(("rule", "write a name that describes the rule"), &rule.name, (&all, index), &mut seen);
         let id = RuleId { policy: policy.clone(), rule: cut_name(&rule.name).into() };
         drafts.push(Draft { rule: compile_rule(rule, id, names, &path, faults), document, path });
     }

@@ -11,10 +11,8 @@ use crate::set::matcher::Condition;
 /// Gates whose `match` reads what a kubelet can choose: it says something else, and waits for nothing. What others set only after the
 /// node has joined, such as an external cloud provider's instance type, is not there either when the gate is first asked.
 pub(super) fn evaded(document: &PolicyDocument, set: &PolicySet, lints: &mut Vec<Lint>) {
-    let mut gates = set.gates().iter().filter(|gate| *gate.id.policy == document.name);
-    for at in 0..document.spec.gates.len() {
-        // They are compiled in their order.
-        let Some(gate) = gates.next() else { return };
+    // They are compiled in their order.
+    for (at, gate) in set.gates().iter().filter(|gate| *gate.id.policy == document.name).enumerate() {
         let facts = chosen_facts(gate.matcher.conditions().map(Condition::source), set.protected());
         if facts.is_empty() {
             continue;
