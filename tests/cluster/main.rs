@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod actors;
+mod barrier;
 mod bootstrap;
 mod certificates;
 mod chart;
@@ -13,7 +14,6 @@ mod expressions;
 mod faults;
 mod fence;
 mod forgery;
-mod gate;
 
 mod governance;
 mod guard;

@@ -18,10 +18,11 @@ use crate::shared::rendered;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 19] = [
+const OTHERS_FLAGS: [&str; 20] = [
     "--admission-control-config-file",
     "--balance-similar-node-groups",
     "--build-context",
+    "--filters",
     "--max-request-bytes",
     "--metric-labels-allowlist",
     "--no-hooks",

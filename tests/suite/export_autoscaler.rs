@@ -163,15 +163,23 @@ fn the_check_finds_what_an_autoscaler_is_not_told() {
     let mut wrong = right;
     wrong[0]["Value"] = json!("slow");
     wrong.remove(4);
+    // One node has it; a rule gives it to Karpenter's nodes; no rule gives it to any.
+    wrong.extend([tag("label/first", "true"), tag("label/karpenter.sh/own", "x"), tag("label/disk", "ssd")]);
     let (code, words, found) = check(told(wrong));
     assert_eq!(code, Some(1));
     let found: Vec<_> = found["differences"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| json!([one["because"], one["expected"]["key"], one["told"]]))
+        .map(|one| json!([one["because"], one["key"], one["told"]]))
         .collect();
-    assert_eq!(found, [json!(["value", "example.com/hardware_tier", "slow"]), json!(["missing", "dedicated", null])]);
+    let expected = [
+        json!(["value", "example.com/hardware_tier", "slow"]),
+        json!(["missing", "dedicated", null]),
+        json!(["varies", "first", "true"]),
+        json!(["unassigned", "karpenter.sh/own", "x"]),
+    ];
+    assert_eq!(found, expected);
     assert!(words.contains("Auto Scaling group eks-gpu-1234"), "{words}");
     let (code, words, found) = check(json!({"AutoScalingGroups": []}));
     assert_eq!((code, &found["notFound"]), (Some(1), &json!(["gpu"])));
@@ -211,8 +219,8 @@ fn a_pool_whose_machine_deployment_has_no_machine_is_proven_by_it() {
         "presets": ["cluster-api"],
         "rules": [{"name": "gpu", "match": {"pools": ["*-gpu"]}, "labels": {"node-role.kubernetes.io/gpu": ""}}]}});
     let deployment = json!({"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeployment", "metadata": {"name": "fleet-gpu", "namespace": "default",
-        "annotations": {"capacity.cluster-autoscaler.kubernetes.io/labels": "disk=ssd,node-role.kubernetes.io/gpu="}},
-        "spec": {"clusterName": "fleet", "template": {"spec": {"clusterName": "fleet"}}}});
+        "annotations": {"capacity.cluster-autoscaler.kubernetes.io/labels": "disk=ssd"}},
+        "spec": {"clusterName": "fleet", "template": {"metadata": {"labels": {"node-role.kubernetes.io/gpu": ""}}, "spec": {"clusterName": "fleet"}}}});
     let files = [("capi.json", policy), ("md.json", deployment)];
     let arguments = ["--policy", "capi.json", "--groups", "md.json", "--format", "capi-annotations"];
     let (code, annotations, notes) = export(&files, &[&arguments[..], &["-o", "json"]].concat());
@@ -220,7 +228,8 @@ fn a_pool_whose_machine_deployment_has_no_machine_is_proven_by_it() {
     let label = "capacity.cluster-autoscaler.kubernetes.io/labels";
     let expected = json!({"fleet-gpu": {label: "disk=ssd,node-role.kubernetes.io/gpu="}});
     assert_eq!(parsed(&annotations), expected, "what it says already stays");
-    assert_eq!(export(&files, &[&arguments[..], &["--check"]].concat()).0, Some(0));
+    let (code, words, _) = export(&files, &[&arguments[..], &["--check"]].concat());
+    assert_eq!(code, Some(0), "Cluster Autoscaler knows what is copied from the template: {words}");
 }
 
 #[test]
@@ -263,4 +272,51 @@ fn a_node_that_still_joins_takes_nothing_out_of_the_template() {
     let templates = parsed(&templates);
     assert_eq!((&templates["joiningNodes"], &templates["pools"][0]["nodes"]), (&json!(1), &json!(1)));
     assert_eq!(templates["pools"][0]["same"][0]["key"], "inferred", "{templates:#}");
+}
+
+#[test]
+fn pools_of_one_name_and_different_makers_stay_apart() {
+    let node_pool = |version: &str| {
+        let mut pool = node_pool();
+        (pool["apiVersion"], pool["metadata"]["name"]) = (json!(version), json!("gpu"));
+        pool
+    };
+    let mut nodes = fleet();
+    let karpenters = node("k-1", &json!({"karpenter.sh/nodepool": "gpu"}));
+    nodes["items"].as_array_mut().unwrap().push(karpenters);
+    let files = [("nodes.json", nodes), ("pool.json", node_pool("karpenter.sh/v1"))];
+    let (_, templates, notes) = export(&files, &["nodes.json", "--groups", "pool.json", "-o", "json"]);
+    let pools: Vec<Value> = parsed(&templates)["pools"].as_array().expect(&notes).clone();
+    let names: Vec<Value> = pools.iter().map(|pool| json!([pool["pool"], pool["nodes"]])).collect();
+    assert_eq!(names, [json!(["eks.amazonaws.com/nodegroup=gpu", 2]), json!(["karpenter.sh/nodepool=gpu", 1])]);
+    let arguments = ["nodes.json", "--groups", "pool.json", "--check", "-o", "json"];
+    let (_, found, _) = export(&files, &arguments);
+    let found = parsed(&found);
+    let of_pools: Vec<&Value> = found["differences"].as_array().unwrap().iter().map(|one| &one["pool"]).collect();
+    assert!(!of_pools.contains(&&json!("eks.amazonaws.com/nodegroup=gpu")), "{found:#}");
+    assert_eq!(found["notFound"], json!(["eks.amazonaws.com/nodegroup=gpu"]));
+    // HyperShift has NodePools as well.
+    let files = [files[0].clone(), ("pool.json", node_pool("hypershift.openshift.io/v1beta1"))];
+    let (code, _, errors) = export(&files, &arguments);
+    assert!(code == Some(2) && errors.contains("pool.json: expected NodePool of karpenter.sh or"), "{errors}");
+}
+
+#[test]
+fn groups_of_several_clusters_with_one_name_are_refused() {
+    let group = |cluster: &str| {
+        json!({"AutoScalingGroupName": format!("eks-{cluster}"), "Tags": [
+            {"Key": "eks:nodegroup-name", "Value": "gpu"}, {"Key": "eks:cluster-name", "Value": cluster}]})
+    };
+    let check = |groups: &[Value]| {
+        let files = [("nodes.json", fleet()), ("asg.json", json!({"AutoScalingGroups": groups}))];
+        export(&files, &["nodes.json", "--groups", "asg.json", "--format", "asg-tags", "--check"])
+    };
+    let (code, _, errors) = check(&[group("prod"), group("staging")]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(
+        errors.contains("Auto Scaling group eks-prod (prod) and Auto Scaling group eks-staging (staging)"),
+        "{errors}"
+    );
+    let (code, words, _) = check(&[group("prod"), group("prod")]);
+    assert!(code == Some(1) && words.contains("eks-prod"), "one node group may have several: {words}");
 }

@@ -9,8 +9,8 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
+use super::super::barrier::Barrier;
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::gate::Gate;
 use super::super::keeping::{config_maps, eventually_state, leading, node, state, until_published};
 use super::super::nodegate::Setup;
 use super::super::requester::{Requester, label, taints};
@@ -173,17 +173,17 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
     };
     // Begins, and returns when it has cleaned up two more nodes.
     let begun = async || {
-        let mut gate = Gate::start(plane, 2).await;
+        let mut barrier = Barrier::start(plane, 2).await;
         let child = Command::new(env!("CARGO_BIN_EXE_nodegate"))
             .args(["cleanup", "--confirm", "--namespace", namespace, "--kubeconfig"])
-            .arg(plane.kubeconfig_file_through("cleanup", &gate.server))
+            .arg(plane.kubeconfig_file_through("cleanup", &barrier.server))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        gate.holds().await;
-        (child, gate)
+        barrier.holds().await;
+        (child, barrier)
     };
     let (mut child, _gate) = begun().await;
     // Not SIGINT, which a background job of a shell ignores.
@@ -192,8 +192,8 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
     assert_eq!((count().await, names(&maps).await.len()), (6, nodes.len()), "records go last");
 
     // The same when the connection is lost.
-    let (child, gate) = begun().await;
-    drop(gate);
+    let (child, barrier) = begun().await;
+    drop(barrier);
     let output = tokio::task::block_in_place(|| child.wait_with_output()).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::super::barrier::Barrier;
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::gate::Gate;
 use super::super::keeping::{config_maps, node, state};
 use super::super::requester::{Requester, label};
 use super::{Ran, finish};
@@ -182,12 +182,12 @@ async fn an_interrupted_apply_leaves_no_node_without_its_record_and_goes_on() {
     };
     // Returns when it has changed two more nodes.
     let begun = async || {
-        let mut gate = Gate::start(plane, 2).await;
-        let through = plane.kubeconfig_file_through("apply", &gate.server);
+        let mut barrier = Barrier::start(plane, 2).await;
+        let through = plane.kubeconfig_file_through("apply", &barrier.server);
         let mut command = command_with(&through, directory.path(), "apply --policy policy.yaml");
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        gate.holds().await;
-        (child, gate)
+        barrier.holds().await;
+        (child, barrier)
     };
     // Not SIGINT, which a background job of a shell ignores.
     let (child, _gate) = begun().await;
@@ -198,8 +198,8 @@ async fn an_interrupted_apply_leaves_no_node_without_its_record_and_goes_on() {
     recorded().await;
 
     // The same when the connection is lost.
-    let (child, gate) = begun().await;
-    drop(gate);
+    let (child, barrier) = begun().await;
+    drop(barrier);
     let output = tokio::task::block_in_place(|| child.wait_with_output()).unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");

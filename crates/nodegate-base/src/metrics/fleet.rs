@@ -147,7 +147,7 @@ impl FleetMetrics {
         catalog.add("pending_nodes", "Nodes with the pending taint", pending);
         catalog.add(
             "nodes_pending_too_long",
-            "Nodes with the pending taint that were created longer ago than --pending-timeout",
+            "Nodes with the pending taint that were created longer ago than --pending-timeout, and than the timeout of a gate at which they wait",
             pending_too_long,
         );
         catalog.add_in(

@@ -23,8 +23,8 @@ use crate::memory::node::NodeMemory;
 use crate::node::queue::{self, Again, Queue, Urgency, Wakes};
 use crate::node::{self, NodeObject};
 use crate::policies::Reports;
-use crate::reconcile::Reconciler;
-use crate::reconcile::outcome::{Awaited, Done, Failure};
+use crate::reconcile::outcome::{Done, Failure};
+use crate::reconcile::{Reconciler, SEEN};
 use crate::tell::observed;
 use crate::tell::remembered;
 use crate::tell::reports;
@@ -237,7 +237,7 @@ impl LeaderSession {
             return;
         }
         loop {
-            self.reconciler.count_fleet(Timestamp::now());
+            self.reconciler.count_fleet(&store, Timestamp::now());
             tokio::time::sleep(fleet::INTERVAL).await;
         }
     }
@@ -306,10 +306,14 @@ async fn scheduled(
     resync: Duration,
 ) -> Option<Again> {
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
-    let awaited = outcome.as_ref().ok().map(|done| &done.awaited);
-    let waits = match awaited.is_some_and(Awaited::is_nothing) {
-        true => None,
-        false => waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now()), awaited).await,
+    let waits = match outcome.as_ref() {
+        Ok(done) if done.awaited.is_nothing() => None,
+        // This version is replaced, and the watch will show the next one.
+        Ok(Done { made: Some(_), .. }) => Some(SEEN),
+        done => {
+            let (now, awaited) = (api_server::time_at_most(Timestamp::now()), done.ok().map(|done| &done.awaited));
+            waiting::end_in_time(node, reconciler, now, awaited).await
+        }
     };
     let (after, urgency) = match outcome {
         Ok(Done { again, .. }) => {

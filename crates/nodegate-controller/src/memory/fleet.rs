@@ -24,6 +24,11 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Whether it is pending longer than this.
+    pub(crate) fn is_overdue(&self, now: Timestamp, timeout: Duration) -> bool {
+        self.pending && self.created.is_some_and(|created| patience(created, now, timeout).is_zero())
+    }
+
     /// Takes up a version of a node. If nothing of it is deferred any more since this version, returns for how many seconds it
     /// waited.
     pub(crate) fn follow(known: &mut Option<Self>, mut member: Self, now: Timestamp) -> Option<f64> {
@@ -35,13 +40,8 @@ impl Member {
     }
 }
 
-/// Counts these nodes. `labels` are those whose values they have; a node may wait for `timeout`.
-pub(crate) fn count<'a>(
-    members: impl Iterator<Item = &'a Member>,
-    labels: &[LabelKey],
-    now: Timestamp,
-    timeout: Duration,
-) -> Count {
+/// Counts these nodes, but not those that are pending for too long. `labels` are those whose values they have.
+pub(crate) fn count<'a>(members: impl Iterator<Item = &'a Member>, labels: &[LabelKey]) -> Count {
     let mut by_label = vec![BTreeMap::<&str, i64>::new(); labels.len()];
     let mut count = Count::default();
     for Member { created, pending, values, completed: _ } in members {
@@ -51,8 +51,6 @@ pub(crate) fn count<'a>(
         }
         if *pending {
             count.pending += 1;
-            count.pending_too_long +=
-                usize::from(created.is_some_and(|created| patience(created, now, timeout).is_zero()));
             count.oldest_pending = count.oldest_pending.into_iter().chain(*created).min();
         }
     }
@@ -100,8 +98,9 @@ mod tests {
         let tier: LabelKey = "hardware.tier".parse().unwrap();
         let nodes = [(10, true, "gold"), (5, true, ""), (1, false, "gold"), (99, true, "iron")];
         let nodes = nodes.map(|(created, pending, value)| member(created, pending, value));
-        let count = count(nodes.iter(), std::slice::from_ref(&tier), at(100), Duration::from_secs(90));
-        assert_eq!((count.nodes, count.pending, count.pending_too_long, count.oldest_pending), (4, 3, 1, Some(5)));
+        let overdue = nodes.iter().filter(|node| node.is_overdue(at(100), Duration::from_secs(90))).count();
+        let count = count(nodes.iter(), std::slice::from_ref(&tier));
+        assert_eq!((count.nodes, count.pending, overdue, count.oldest_pending), (4, 3, 1, Some(5)));
         let values = [("", 1), ("gold", 2), ("iron", 1)].map(|(value, nodes)| (value.to_owned(), nodes));
         assert_eq!(count.by_label, BTreeMap::from([("hardware.tier".to_owned(), BTreeMap::from(values))]));
     }

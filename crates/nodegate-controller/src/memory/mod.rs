@@ -154,9 +154,15 @@ impl Memory {
         are(&self.asked, policies).then(shares).flatten()
     }
 
-    /// Counts all nodes that can be read.
-    pub(crate) fn count(&self, labels: &[LabelKey], now: Timestamp, timeout: Duration) -> Count {
-        fleet::count(self.nodes.values().filter_map(|known| known.member.as_ref()), labels, now, timeout)
+    /// Counts all nodes that can be read, but not those that are pending for too long.
+    pub(crate) fn count(&self, labels: &[LabelKey]) -> Count {
+        fleet::count(self.nodes.values().filter_map(|known| known.member.as_ref()), labels)
+    }
+
+    /// The names of the nodes that are pending longer than this.
+    pub(crate) fn overdue(&self, now: Timestamp, timeout: Duration) -> Vec<String> {
+        let is_overdue = |known: &NodeMemory| known.member.as_ref().is_some_and(|node| node.is_overdue(now, timeout));
+        self.nodes.iter().filter(|(_, known)| is_overdue(known)).map(|(name, _)| name.clone()).collect()
     }
 
     /// On how many nodes the hardware differs from what was probed, by fact.

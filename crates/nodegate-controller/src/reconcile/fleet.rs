@@ -1,9 +1,10 @@
 //! What one node adds to the metrics of all nodes.
 
 use jiff::Timestamp;
+use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::Reconciler;
-use crate::memory::fleet::Member;
+use crate::memory::fleet::{Member, patience};
 use crate::node::NodeObject;
 
 impl Reconciler {
@@ -34,12 +35,21 @@ impl Reconciler {
         }
     }
 
-    /// Sets the metrics of all nodes.
-    pub(crate) fn count_fleet(&self, now: Timestamp) {
+    /// Sets the metrics of all nodes, which are in the `store`.
+    pub(crate) fn count_fleet(&self, store: &Store<NodeObject>, now: Timestamp) {
         let memory = self.memory();
-        let count = memory.count(self.counted_labels(), now, self.pending_timeout());
+        let mut count = memory.count(self.counted_labels());
+        let overdue = memory.overdue(now, self.pending_timeout());
         let differs: Vec<_> = memory.hardware_differs().collect();
         drop(memory);
+        // A gate may give them more time.
+        let longest = self.policies().longest_gate().unwrap_or_default();
+        let has_time = |name: &String| {
+            let node = store.get(&ObjectRef::new(name))?;
+            let created = node.created()?.as_second();
+            Some(!patience(created, now, longest).is_zero() && self.awaited_by(&node).has_time(created, now))
+        };
+        count.pending_too_long = overdue.iter().filter(|name| has_time(name) != Some(true)).count();
         self.metrics().fleet.counted(count);
         self.metrics().fleet.hardware_differs(differs);
     }

@@ -356,6 +356,7 @@ impl Reconciler {
             if urgency == Urgency::Joining {
                 // The watch reports nodegate's own write next, and that run records the rest.
                 done.look_again(Some(SEEN));
+                done.made = Some(change.clone());
                 return Ok(done);
             }
             stored = self.stored(&facts);
@@ -389,4 +390,4 @@ impl Reconciler {
 }
 
 /// Maximum delay before a node is processed again after a write; usually the watch wakes it before.
-const SEEN: Duration = Duration::from_secs(2);
+pub(crate) const SEEN: Duration = Duration::from_secs(2);

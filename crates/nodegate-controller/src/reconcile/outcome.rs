@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
+use crate::memory::fleet::patience;
 use crate::memory::unrecorded::Recorded;
 use nodegate_policy::{ClosedGate, FactsError, NodeChange, ReconcilePlan};
 use nodegate_stores::state::WriteError;
@@ -53,6 +56,12 @@ impl Awaited {
 
     pub(crate) fn is_nothing(&self) -> bool {
         !self.inventory && self.gates.is_empty()
+    }
+
+    /// Whether a node that was created in this second waits for gates only, and all of them have time left.
+    pub(crate) fn has_time(&self, created: i64, now: Timestamp) -> bool {
+        let has_time = |gate: &ClosedGate| !patience(created, now, gate.timeout).is_zero();
+        !self.inventory && !self.gates.is_empty() && self.gates.iter().all(has_time)
     }
 }
 

@@ -56,9 +56,10 @@ fn choice(by: &str, values: &[&str]) -> Choice {
     Choice { by: by.to_owned(), groups: groups.len(), nodes: values.len() }
 }
 
-/// The name of a node's group or pool, as its provisioner or a managed service has set it; `label` finds the values of its labels.
-pub fn node_group<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Option<&'a str> {
-    GROUP_KEYS.into_iter().find_map(label)
+/// The name of a node's group or pool, as its provisioner or a managed service has set it, and the label that has it; `label` finds the
+/// values of its labels.
+pub fn node_group<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Option<(&'static str, &'a str)> {
+    GROUP_KEYS.into_iter().find_map(|key| Some((key, label(key)?)))
 }
 
 /// The value of a label, if a policy can name it.

@@ -6,7 +6,7 @@ mod applied;
 mod common;
 mod conflicts;
 mod evaded;
-mod gates;
+mod openings;
 mod persisted;
 mod places;
 mod pools;
@@ -105,7 +105,7 @@ impl PolicySet {
             applied::only_in_files(document, &mut lints);
             // What a preset opens is decided, and nobody can mend it in a policy.
             if document.origin != Origin::Preset {
-                gates::gates(document, &mut lints);
+                openings::openings(document, &mut lints);
                 pools::unknown(document, self, &mut lints);
                 evaded::evaded(document, self, &mut lints);
                 persisted::unprotected(document, self, &mut lints);

@@ -140,6 +140,11 @@ impl PolicySet {
         &self.parts.pools
     }
 
+    /// The longest that a gate makes a node wait after its creation; `None` without gates.
+    pub fn longest_gate(&self) -> Option<Duration> {
+        self.gates().iter().map(|gate| gate.timeout).max()
+    }
+
     /// The gates, in the order of the documents.
     pub(crate) fn gates(&self) -> &[Gate] {
         &self.parts.gates

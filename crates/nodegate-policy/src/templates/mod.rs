@@ -25,7 +25,7 @@ use crate::facts::pool_memory::PoolMemory;
 use crate::facts::publishers::Publishers;
 use crate::facts::request::{Operation, Write};
 use crate::set::PolicySet;
-use crate::set::rule::Strength;
+use crate::set::rule::{Rule, Strength};
 
 /// The number of values that are listed of a key.
 const VALUES_MAX: usize = 5;
@@ -129,6 +129,13 @@ pub enum Varies {
     OneAnswer,
 }
 
+impl VaryingKey {
+    /// Whether each of the group's nodes has it, and so will another one, with one of its values.
+    pub fn is_on_all(&self, nodes: usize) -> bool {
+        self.nodes == nodes && self.because == Varies::Value
+    }
+}
+
 /// What is known of the template of a group.
 #[derive(Clone, Debug, Default)]
 pub struct GroupTemplate {
@@ -139,7 +146,19 @@ pub struct GroupTemplate {
 }
 
 /// A label, or a taint with its effect.
-type Key = (FieldName, String, Option<TaintEffect>);
+pub type Key = (FieldName, String, Option<TaintEffect>);
+
+/// The labels and taints that a rule assigns by name.
+fn of_rule(rule: &Rule) -> impl Iterator<Item = Key> {
+    let labels = rule.written_labels().map(|key| (FieldName::Label, key.to_string(), None));
+    let taints = rule.assigns.taints.iter();
+    labels.chain(taints.map(|taint| (FieldName::Taint, taint.id.key.to_string(), Some(taint.id.effect))))
+}
+
+/// The labels and taints that rules assign by name.
+pub fn assigned(set: &PolicySet) -> BTreeSet<Key> {
+    set.rules().iter().flat_map(of_rule).collect()
+}
 
 /// The labels and taints that a node may have from rules of which that is not known, and does not have.
 fn doubtful(set: &PolicySet, decision: &Decision) -> BTreeSet<Key> {
@@ -147,14 +166,11 @@ fn doubtful(set: &PolicySet, decision: &Decision) -> BTreeSet<Key> {
         Note::Unknown { rule, .. } => set.rules().iter().find(|known| known.id == *rule),
         _ => None,
     });
-    let mut found = BTreeSet::new();
-    for rule in unknown {
-        let labels = rule.written_labels().filter(|key| decision.label(key.as_str()).is_none());
-        found.extend(labels.map(|key| (FieldName::Label, key.to_string(), None)));
-        let taints = rule.assigns.taints.iter().filter(|taint| !decision.taints.contains_key(&taint.id));
-        found.extend(taints.map(|taint| (FieldName::Taint, taint.id.key.to_string(), Some(taint.id.effect))));
-    }
-    found
+    let has = |(field, key, effect): &Key| match field {
+        FieldName::Taint => decision.taints.keys().any(|id| id.key.as_str() == key && Some(id.effect) == *effect),
+        FieldName::Label | FieldName::Annotation => decision.label(key).is_some(),
+    };
+    unknown.flat_map(of_rule).filter(|key| !has(key)).collect()
 }
 
 /// A label or taint of the nodes of a group.
@@ -169,6 +185,17 @@ struct Known {
 }
 
 impl GroupTemplate {
+    /// The labels and taints of a node.
+    pub fn keys_of(node: &NodeFacts<'_>) -> impl Iterator<Item = Key> {
+        let labels = node
+            .labels
+            .iter()
+            .flat_map(|labels| labels.iter())
+            .map(|(key, _)| (FieldName::Label, key.to_owned(), None));
+        let taints = node.taints.iter().flatten();
+        labels.chain(taints.filter_map(|taint| Some((FieldName::Taint, taint.key.to_string(), Some(taint.effect()?)))))
+    }
+
     /// Adds a node: what it [will have](once_joined) under its name, and under [another one](renamed). Where it is not known whether a
     /// rule gives it something, the node says nothing about that.
     pub fn add(&mut self, set: &PolicySet, of_node: &Decision, under_another_name: &Decision) {
@@ -204,6 +231,11 @@ impl GroupTemplate {
     /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes
+    }
+
+    /// Whether it is known that no node has this from nodegate.
+    pub fn lacks(&self, key: &Key) -> bool {
+        !self.keys.contains_key(key) && !self.doubtful.contains_key(key)
     }
 
     /// What the template must have, and what none can have; each sorted by field and key.

@@ -1,9 +1,11 @@
 //! `nodegate export autoscaler`: what the templates of autoscalers must say about the next node of each pool.
 
 mod check;
+mod declared;
 mod document;
 mod formats;
 mod groups;
+mod pool_id;
 mod provisioners;
 
 use std::path::PathBuf;
@@ -20,7 +22,7 @@ use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use check::Declared;
+use declared::Declared;
 pub(crate) use document::{Differences, Templates};
 use groups::Groups;
 use nodegate_policy::api::names::LabelKey;
@@ -104,7 +106,7 @@ pub(super) fn run(args: &ExportAutoscalerArgs, invocation: Invocation) -> anyhow
     };
     templates.tell_unknown();
     if args.check {
-        let differences = check::differences(&templates, &declared, args.format);
+        let differences = check::differences(&templates, &declared, args.format)?;
         match args.output {
             Format::Table => output::print(&differences.in_words())?,
             format => output::print(&output::structured(format, &differences)?)?,
@@ -166,7 +168,7 @@ async fn of_cluster(args: &ExportAutoscalerArgs, place: &ClusterTarget) -> anyho
 fn declared_in_files(args: &ExportAutoscalerArgs) -> anyhow::Result<Vec<Declared>> {
     let mut declared = Vec::new();
     for file in &args.groups {
-        declared.extend(check::read(file, args.format)?);
+        declared.extend(declared::read(file, args.format)?);
     }
     Ok(declared)
 }

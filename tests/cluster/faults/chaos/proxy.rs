@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::super::super::barrier::{Failure, passed_on};
 use super::super::super::control_plane::ControlPlane;
-use super::super::super::gate::{Failure, passed_on};
 use super::super::super::random::Random;
 
 type Chunk = Result<Frame<Bytes>, Failure>;

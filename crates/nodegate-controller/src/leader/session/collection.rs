@@ -49,8 +49,13 @@ impl LeaderSession {
             let surplus = surplus(&gone);
             for state in &gone {
                 let retention = if surplus.contains(&Identity::key(state)) { Some(Duration::ZERO) } else { retention };
-                if let Err(error) = self.end_of(state, now, retention).await {
-                    tracing::warn!(%error, "could not update the saved state of a deleted node");
+                match self.end_of(state, now, retention).await {
+                    Ok(()) => {}
+                    // Usually because its deletion was recorded meanwhile.
+                    Err(WriteError::Changed(_)) => {
+                        tracing::debug!(node = state.node_name, "its saved state changed concurrently");
+                    }
+                    Err(error) => tracing::warn!(%error, "could not update the saved state of a deleted node"),
                 }
             }
         }

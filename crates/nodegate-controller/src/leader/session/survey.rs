@@ -61,7 +61,7 @@ impl LeaderSession {
             tracing::error!(nodes = losing, "{brake}");
         }
         // A node may have become one that waits for too long meanwhile.
-        self.reconciler.count_fleet(Timestamp::now());
+        self.reconciler.count_fleet(store, Timestamp::now());
         self.reconciler.news().notify_one();
         self.reconciler.shared().notify_one();
         findings

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::memory::history::Sight;
     use crate::node::queue::{self, Again, Queue, Urgency};
-    use crate::reconcile::{KeepConfig, fixture};
+    use crate::reconcile::{KeepConfig, SEEN, fixture};
     use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet};
 
     const RESYNC: Duration = Duration::from_secs(300);
@@ -205,16 +205,29 @@ mod tests {
         let again = reconcile(&node(590), &reconciler, Urgency::Joining).await;
         assert!((Duration::from_secs(8)..=Duration::from_secs(11)).contains(&again.after), "{:?}", again.after);
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        let created = node(590).created().unwrap().as_second();
+        assert!(
+            reconciler.awaited_by(&node(590)).has_time(created, Timestamp::now()),
+            "it is not counted as pending for too long"
+        );
         let again = reconcile(&node(602), &reconciler, Urgency::Routine).await;
         assert_eq!((again.after, patches.lock().len(), released(&reconciler)), (RESYNC, 1, 1));
         // The one that keeps decides, and so does one that has time left.
         let (reconciler, patches) = of(&[gate("rack", "10m", "release"), gate("row", "5m", "keep")]);
         reconcile(&node(602), &reconciler, Urgency::Routine).await;
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        let created = node(602).created().unwrap().as_second();
+        assert!(!reconciler.awaited_by(&node(602)).has_time(created, Timestamp::now()));
         let (reconciler, patches) = of(&[gate("rack", "1m", "release"), gate("row", "10m", "release")]);
         let again = reconcile(&node(590), &reconciler, Urgency::Routine).await;
         assert!(again.after <= Duration::from_secs(11), "{:?}", again.after);
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        // What was just written replaces the version that it would be released with.
+        let spec = json!({"gates": [gate("rack", "1s", "release")], "rules": [{"name": "r", "labels": {"a": "b"}}]});
+        let (reconciler, patches) = with(&spec, Duration::from_secs(60), true);
+        let again = reconcile(&node(602), &reconciler, Urgency::Joining).await;
+        assert_eq!((patches.lock().len(), released(&reconciler)), (1, 0));
+        assert!(again.after <= SEEN, "{:?}", again.after);
         // A failure does not open it.
         let (reconciler, patches) = of(&[gate("rack", "1s", "keep")]);
         reconciler.memory().sees(&node(602), Timestamp::now(), Sight::Next);

@@ -1,11 +1,14 @@
 //! What `nodegate export autoscaler` prints for other programs, and as tables.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::pool_id::PoolId;
 use crate::cli::shared::output;
 use nodegate_policy::explain::FieldName;
-use nodegate_policy::templates::{TemplateKey, Varies, VaryingKey};
+use nodegate_policy::templates::{Key, TemplateKey, Varies, VaryingKey};
 
 /// What the template of each pool must say.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -23,8 +26,10 @@ pub(crate) struct Templates {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PoolTemplate {
-    /// The name of the pool.
+    /// What it is called: its name, or where several pools have that name, what tells it from them as well.
     pub(super) pool: String,
+    #[serde(skip)]
+    pub(super) id: PoolId,
     /// The number of nodes that were looked at; 0 if only a NodePool or MachineDeployment says what its nodes will be.
     pub(super) nodes: usize,
     /// The labels and taints that its next node will have from nodegate, sorted by field and key.
@@ -33,6 +38,9 @@ pub(super) struct PoolTemplate {
     pub(super) varying: Vec<VaryingKey>,
     /// Rules of which it is not known what they give, sorted.
     pub(super) unknown: Vec<UnknownRule>,
+    /// What rules assign elsewhere: its nodes have it from nobody.
+    #[serde(skip)]
+    pub(super) absent: BTreeSet<Key>,
 }
 
 /// A rule of which it is not known whether it matches, or what it assigns.
@@ -59,7 +67,7 @@ pub(crate) struct Differences {
     pub(super) not_found: Vec<String>,
 }
 
-/// A label or taint that an autoscaler does not know.
+/// A label or taint of which an autoscaler is not told what nodes will have.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Difference {
@@ -69,11 +77,21 @@ pub(super) struct Difference {
     pub(super) told_by: String,
     /// What is wrong.
     pub(super) because: Wrong,
-    /// What the nodes will have.
-    pub(super) expected: TemplateKey,
+    /// The part of the node.
+    pub(super) field: FieldName,
+    /// The key.
+    pub(super) key: String,
+    /// The effect of a taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) effect: Option<String>,
+    /// The value that nodes will have, or the first of several, sorted; empty if no rule gives it to them.
+    pub(super) values: Vec<String>,
     /// The value that the autoscaler is told; absent if it is told none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) told: Option<String>,
+    /// The rule that gives it, as `POLICY/RULE`; absent if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<String>,
 }
 
 /// What is wrong with what an autoscaler is told.
@@ -86,6 +104,10 @@ pub(super) enum Wrong {
     Value,
     /// It is told that the taint goes away (`startupTaints`).
     StartupTaint,
+    /// It is told one value, but it is not the same on all nodes of the pool.
+    Varies,
+    /// It is told the label or taint, but no rule gives it to nodes of the pool.
+    Unassigned,
 }
 
 impl Templates {
@@ -148,21 +170,27 @@ impl Differences {
     pub(super) fn in_words(&self) -> String {
         let mut text = String::new();
         if !self.differences.is_empty() {
-            let mut table = output::table(&["pool", "told by", "field", "key", "value", "told", "rule"]);
-            for Difference { pool, told_by, because, expected, told } in &self.differences {
-                let told = match because {
+            let mut table = output::table(&["pool", "told by", "field", "key", "nodes have", "told", "rule"]);
+            for found in &self.differences {
+                let values = found.values.join(", ");
+                let has = match found.because {
+                    Wrong::Missing | Wrong::Value | Wrong::StartupTaint => values,
+                    Wrong::Varies => format!("{values} (not all the same)"),
+                    Wrong::Unassigned => "nothing".to_owned(),
+                };
+                let told = match found.because {
                     Wrong::Missing => "nothing".to_owned(),
-                    Wrong::Value => told.clone().unwrap_or_default(),
                     Wrong::StartupTaint => "that it goes away".to_owned(),
+                    Wrong::Value | Wrong::Varies | Wrong::Unassigned => found.told.clone().unwrap_or_default(),
                 };
                 table.add_row([
-                    pool.clone(),
-                    told_by.clone(),
-                    expected.field.as_str().to_owned(),
-                    with_effect(&expected.key, expected.effect.as_deref()),
-                    expected.value.clone(),
+                    found.pool.clone(),
+                    found.told_by.clone(),
+                    found.field.as_str().to_owned(),
+                    with_effect(&found.key, found.effect.as_deref()),
+                    has,
                     told,
-                    format!("{}/{}", expected.policy, expected.rule),
+                    found.rule.clone().unwrap_or_else(|| "none".to_owned()),
                 ]);
             }
             text = format!("{}\n", table.trim_fmt());

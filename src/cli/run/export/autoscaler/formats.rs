@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value as Json, json};
 
 use super::TemplateFormat;
-use super::check::{Declared, Taints};
+use super::declared::{Declared, Taints};
 use super::document::{PoolTemplate, Templates, with_effect};
-use super::provisioners::{CAPI_LABELS, CAPI_TAINTS};
+use super::provisioners::{CAPI_LABELS, CAPI_TAINTS, annotated_labels};
 use crate::cli::shared::output::{self, Format};
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::TemplateKey;
@@ -108,7 +108,7 @@ pub(super) fn refused(format: TemplateFormat, pool: &PoolTemplate, key: &Templat
 /// The templates of all pools in the words of an autoscaler, as YAML or JSON. What they cannot say is told on standard error.
 ///
 /// # Errors
-/// Returns an error if they cannot be serialized, which is a bug in nodegate.
+/// Returns an error if groups of several clusters have the name of a pool.
 pub(super) fn text(
     format: TemplateFormat,
     templates: &Templates,
@@ -125,29 +125,29 @@ pub(super) fn text(
         }
     }
     if format == TemplateFormat::NodepoolPatch
-        && let Some(unknown) = templates.pools.iter().find(|pool| declared.iter().all(|one| one.pool != pool.pool))
+        && let Some(unknown) = templates.pools.iter().find(|pool| !declared.iter().any(|one| pool.id.is(one)))
     {
         output::note(&format!(
             "note: NodePool {} is not known, so what is printed has none of its own taints; --groups FILE reads NodePools",
-            unknown.pool
+            unknown.id.name
         ));
     }
-    let of_pool = |pool: &PoolTemplate| match format {
-        TemplateFormat::AsgTags => json!(tags(&ASG, pool)),
-        TemplateFormat::VmssTags => json!(tags(&VMSS, pool)),
-        TemplateFormat::CapiAnnotations => {
-            json!(annotations(pool, declared.iter().find(|one| one.pool == pool.pool)))
-        }
-        TemplateFormat::NodepoolPatch | TemplateFormat::Flags => {
-            node_pool(pool, declared.iter().find(|one| one.pool == pool.pool))
-        }
+    let of_pool = |pool: &PoolTemplate| {
+        let declared = pool.id.among(declared)?.into_iter().next();
+        anyhow::Ok(match format {
+            TemplateFormat::AsgTags => json!(tags(&ASG, pool)),
+            TemplateFormat::VmssTags => json!(tags(&VMSS, pool)),
+            TemplateFormat::CapiAnnotations => json!(annotations(pool, declared)),
+            TemplateFormat::NodepoolPatch | TemplateFormat::Flags => node_pool(pool, declared),
+        })
     };
     let structured = if as_ == Format::Table { Format::Yaml } else { as_ };
     if format != TemplateFormat::NodepoolPatch {
-        let all: BTreeMap<&str, Json> = templates.pools.iter().map(|pool| (&*pool.pool, of_pool(pool))).collect();
+        let all = templates.pools.iter().map(|pool| Ok((&*pool.pool, of_pool(pool)?)));
+        let all: BTreeMap<&str, Json> = all.collect::<anyhow::Result<_>>()?;
         return output::structured(structured, &all);
     }
-    let objects: Vec<Json> = templates.pools.iter().map(of_pool).collect();
+    let objects: Vec<Json> = templates.pools.iter().map(of_pool).collect::<anyhow::Result<_>>()?;
     if structured == Format::Json {
         return output::structured(Format::Json, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
     }
@@ -162,11 +162,7 @@ fn tags(words: &Tags, pool: &PoolTemplate) -> BTreeMap<String, String> {
 
 /// The annotations of a MachineDeployment (`cloudprovider/clusterapi/README.md`), with what they say already.
 fn annotations(pool: &PoolTemplate, declared: Option<&Declared>) -> BTreeMap<&'static str, String> {
-    let mut labels: BTreeMap<String, String> = declared
-        .into_iter()
-        .flat_map(|declared| &declared.labels)
-        .map(|(key, values)| (key.clone(), values.first().cloned().unwrap_or_default()))
-        .collect();
+    let mut labels = declared.map(|declared| annotated_labels(&declared.object)).unwrap_or_default();
     labels.extend(pool.labels().map(|key| (key.key.clone(), key.value.clone())));
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let taint = |((key, effect), value): (&(String, String), &String)| {
@@ -192,7 +188,7 @@ fn node_pool(pool: &PoolTemplate, declared: Option<&Declared>) -> Json {
     let mut object = declared.map(|declared| as_written(&declared.object)).unwrap_or_default();
     object["apiVersion"] = json!("karpenter.sh/v1");
     object["kind"] = json!("NodePool");
-    object["metadata"]["name"] = json!(pool.pool);
+    object["metadata"]["name"] = json!(pool.id.name);
     let template = &mut object["spec"]["template"];
     for key in pool.labels().filter(|key| refused(TemplateFormat::NodepoolPatch, pool, key).is_none()) {
         template["metadata"]["labels"][&key.key] = json!(key.value);

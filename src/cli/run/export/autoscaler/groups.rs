@@ -1,27 +1,28 @@
 //! The pools of a fleet, and what the next node of each will have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
 use super::TemplateFormat;
-use super::check::Declared;
+use super::declared::Declared;
 use super::document::{PoolTemplate, Templates, UnknownRule};
-use super::provisioners::NextNode;
+use super::pool_id::{HeldBy, PoolId};
+use super::provisioners::{NODEPOOL, NextNode};
 use crate::cli::shared::cluster::known_node::KnownNode;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::identity;
 use nodegate_policy::init::node_group;
-use nodegate_policy::templates::{GroupTemplate, Newcomer, once_joined, renamed};
+use nodegate_policy::templates::{GroupTemplate, Key, Newcomer, assigned, once_joined, renamed};
 use nodegate_policy::{
     Decision, Evidence, InventoryAnswers, NodeFacts, Note, PendingTaints, PolicySet, PoolMemory, Publishers,
 };
 
-/// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
-pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The annotation of a node with the namespace of its cluster's objects (`sigs.k8s.io/cluster-api`, `api/core/v1beta2/machine_types.go`).
+const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
 /// A name that no rule is written for.
 const NAMELESS: &str = "xn--node-of-no-name";
 
@@ -31,7 +32,7 @@ pub(super) struct Groups<'a> {
     by: Option<&'a LabelKey>,
     format: Option<TemplateFormat>,
     pending: PendingTaints,
-    pools: BTreeMap<String, Pool>,
+    pools: BTreeMap<PoolId, Pool>,
     without_pool: usize,
     joining: usize,
     /// What pools remember.
@@ -45,13 +46,23 @@ struct Pool {
     template: GroupTemplate,
     /// The reason by policy and rule.
     unknown: BTreeMap<(String, String), String>,
+    /// What its nodes have from others.
+    from_others: BTreeSet<Key>,
     /// Whether its next node was made up, because it has none.
     is_empty: bool,
 }
 
+/// The next node of a pool.
+struct Next {
+    decision: Decision,
+    under_another_name: Decision,
+    from_others: BTreeSet<Key>,
+}
+
 impl Pool {
-    fn add(&mut self, set: &PolicySet, [decision, under_another_name]: &[Decision; 2]) {
-        self.template.add(set, decision, under_another_name);
+    fn add(&mut self, set: &PolicySet, Next { decision, under_another_name, from_others }: Next) {
+        self.template.add(set, &decision, &under_another_name);
+        self.from_others.extend(from_others);
         for note in &decision.notes {
             if let Note::Unknown { rule, reason } = note {
                 let rule = (rule.policy.to_string(), rule.rule.to_string());
@@ -106,9 +117,9 @@ impl<'a> Groups<'a> {
             elsewhere: stored.elsewhere,
             pending: &self.pending,
         };
-        let decisions = self.twice(&object, &member.saved, [&facts.name, &renamed(&facts.name)], &known)?;
+        let next = self.twice(&object, &member.saved, [&facts.name, &renamed(&facts.name)], &known)?;
         self.elsewhere = stored.elsewhere;
-        self.pools.entry(pool).or_default().add(self.set, &decisions);
+        self.pools.entry(pool).or_default().add(self.set, next);
         Ok(())
     }
 
@@ -117,7 +128,7 @@ impl<'a> Groups<'a> {
     /// # Errors
     /// Returns an error if it says so in fields of an unexpected type.
     pub(super) fn add_empty(&mut self, declared: &Declared) -> anyhow::Result<()> {
-        let known = declared.names().any(|name| self.pools.contains_key(name));
+        let known = self.pools.keys().any(|id| id.is(declared));
         let Some(next) = declared.next_node.as_ref().filter(|_| !known) else { return Ok(()) };
         let (text, no_answers) = (next.node.to_string(), InventoryAnswers::default());
         let evidence =
@@ -130,9 +141,9 @@ impl<'a> Groups<'a> {
             pending: &self.pending,
         };
         // Nothing says what its name will be, so what follows from one is promised by none.
-        let decisions = self.twice(&next.node, &SavedState::default(), [next.name(), NAMELESS], &known)?;
+        let next = self.twice(&next.node, &SavedState::default(), [next.name(), NAMELESS], &known)?;
         let pool = Pool { is_empty: true, ..Pool::default() };
-        self.pools.entry(declared.pool.clone()).or_insert(pool).add(self.set, &decisions);
+        self.pools.entry(PoolId::of(declared)).or_insert(pool).add(self.set, next);
         Ok(())
     }
 
@@ -143,36 +154,53 @@ impl<'a> Groups<'a> {
         saved: &SavedState,
         [name, other]: [&str; 2],
         known: &Newcomer<'_>,
-    ) -> anyhow::Result<[Decision; 2]> {
-        let under = |name: &str| -> anyhow::Result<Decision> {
+    ) -> anyhow::Result<Next> {
+        let under = |name: &str| -> anyhow::Result<(Decision, BTreeSet<Key>)> {
             let text = as_it_joins(node.clone(), saved, name).to_string();
-            Ok(once_joined(self.set, &NodeFacts::parse(&text)?, known))
+            let facts = NodeFacts::parse(&text)?;
+            let has = GroupTemplate::keys_of(&facts).collect();
+            Ok((once_joined(self.set, &facts, known), has))
         };
-        Ok([under(name)?, under(other)?])
+        let ((decision, from_others), (under_another_name, _)) = (under(name)?, under(other)?);
+        Ok(Next { decision, under_another_name, from_others })
     }
 
     /// The pool of a node: what the user groups by; the label of its node group; its proven pool.
-    fn pool_of(&self, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Option<String> {
+    fn pool_of(&self, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Option<PoolId> {
         let label = |key: &str| node.label(key).filter(|value| !value.is_empty());
+        let id = |name: &str, by: HeldBy| PoolId { name: name.to_owned(), by };
         let group = match (self.by, self.format) {
-            (Some(key), _) => return label(key.as_str()).map(str::to_owned),
-            (None, Some(TemplateFormat::NodepoolPatch)) => return label(NODEPOOL).map(str::to_owned),
+            (Some(key), _) => return Some(id(label(key.as_str())?, HeldBy::Chosen)),
+            (None, Some(TemplateFormat::NodepoolPatch)) => return Some(id(label(NODEPOOL)?, HeldBy::Label(NODEPOOL))),
             // Their nodes are Karpenter's.
             (None, Some(_)) if label(NODEPOOL).is_some() => return None,
             // Cluster API has no label for it on nodes.
             (None, Some(TemplateFormat::CapiAnnotations)) => None,
             (None, _) => node_group(label),
         };
-        let proven = || identity(self.set, node, evidence)?.pools.into_iter().next();
-        group.map(str::to_owned).or_else(proven)
+        let proven = || {
+            let name = identity(self.set, node, evidence)?.pools.into_iter().next()?;
+            Some(PoolId {
+                name,
+                by: HeldBy::Proof { namespace: node.annotation(CLUSTER_NAMESPACE).map(str::to_owned) },
+            })
+        };
+        group.map(|(key, name)| id(name, HeldBy::Label(key))).or_else(proven)
     }
 
     pub(super) fn finish(self) -> Templates {
-        let pools = self.pools.into_iter().map(|(pool, Pool { template, unknown, is_empty })| {
+        let mut of_name: BTreeMap<String, usize> = BTreeMap::new();
+        self.pools.keys().for_each(|id| *of_name.entry(id.name.clone()).or_default() += 1);
+        let assigned = assigned(self.set);
+        let pools = self.pools.into_iter().map(|(id, Pool { template, unknown, from_others, is_empty })| {
             let nodes = if is_empty { 0 } else { template.nodes() };
+            let absent = assigned.iter().filter(|key| template.lacks(key) && !from_others.contains(key));
+            let absent = absent.cloned().collect();
             let (same, varying) = template.finish();
             let unknown = unknown.into_iter().map(|((policy, rule), reason)| UnknownRule { policy, rule, reason });
-            PoolTemplate { pool, nodes, same, varying, unknown: unknown.collect() }
+            let is_only = of_name.get(&id.name).is_none_or(|pools| *pools == 1);
+            let pool = if is_only { id.name.clone() } else { id.in_full() };
+            PoolTemplate { pool, id, nodes, same, varying, unknown: unknown.collect(), absent }
         });
         Templates { pools: pools.collect(), nodes_without_pool: self.without_pool, joining_nodes: self.joining }
     }

@@ -9,13 +9,14 @@ use kube::{Api, Client, discovery};
 use serde_json::{Value as Json, json};
 
 use super::TemplateFormat;
-use super::check::{Declared, labels_of, taints_of};
-use super::groups::NODEPOOL;
+use super::declared::{Declared, labels_of, taints_of};
 use nodegate_base::pages::next_page;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
 use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
 
+/// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
+pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";
 /// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 /// The labels of a Machine that Cluster API copies to its node: these, and those of their subdomains
@@ -66,7 +67,7 @@ impl Witness for NextNode {
 impl Provisioner {
     pub(super) const ALL: [Self; 2] = [Self::Karpenter, Self::ClusterApi];
 
-    fn group(self) -> &'static str {
+    pub(super) fn group(self) -> &'static str {
         match self {
             Self::Karpenter => "karpenter.sh",
             Self::ClusterApi => "cluster.x-k8s.io",
@@ -78,6 +79,11 @@ impl Provisioner {
             Self::Karpenter => "NodePool",
             Self::ClusterApi => "MachineDeployment",
         }
+    }
+
+    /// Whether an object of this API version and kind is one of its objects.
+    pub(super) fn is_of(self, version: &str, kind: &str) -> bool {
+        self.kind() == kind && version.split_once('/').is_some_and(|(group, _)| group == self.group())
     }
 
     /// Whether what is printed in this format is about its pools.
@@ -152,6 +158,7 @@ fn node_pool(object: &Json) -> Declared {
         told_by: format!("NodePool {name}"),
         pool: name.to_owned(),
         other_names: Vec::new(),
+        cluster: None,
         labels,
         taints: taints_of(&template["spec"]["taints"]),
         startup_taints: taints_of(&template["spec"]["startupTaints"]),
@@ -160,17 +167,21 @@ fn node_pool(object: &Json) -> Declared {
     }
 }
 
-/// What the annotations of a MachineDeployment tell Cluster Autoscaler, and what its machines are.
+fn annotation<'j>(object: &'j Json, key: &str) -> &'j str {
+    object["metadata"]["annotations"][key].as_str().unwrap_or_default()
+}
+
+/// The labels that an annotation of a MachineDeployment tells Cluster Autoscaler.
+pub(super) fn annotated_labels(object: &Json) -> BTreeMap<String, String> {
+    // It ignores what is no label.
+    let told = annotation(object, CAPI_LABELS).split(',').filter_map(|part| part.split_once('='));
+    told.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// What a MachineDeployment tells Cluster Autoscaler, and what its machines are.
 fn machine_deployment(object: &Json) -> Declared {
     let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-    let annotation = |key: &str| object["metadata"]["annotations"][key].as_str().unwrap_or_default();
-    let told = annotation(CAPI_LABELS).split(',').filter(|part| !part.is_empty());
-    let told: Vec<(String, String)> = told
-        // Cluster Autoscaler ignores the others.
-        .filter_map(|part| part.split_once('='))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
-    let taints = annotation(CAPI_TAINTS).split(',').filter_map(|part| {
+    let taints = annotation(object, CAPI_TAINTS).split(',').filter_map(|part| {
         let (key, effect) = part.rsplit_once(':')?;
         let (key, value) = key.split_once('=').unwrap_or((key, ""));
         Some(((key.to_owned(), effect.to_owned()), value.to_owned()))
@@ -185,8 +196,12 @@ fn machine_deployment(object: &Json) -> Declared {
     };
     let copied = of_machine.iter().filter(|(key, _)| is_copied(key));
     let on_node: BTreeMap<String, String> = copied.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let of_template = object["spec"]["template"]["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let node = json!({"apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": format!("{name}-next-0"), "labels": on_node}, "spec": {}});
+        "metadata": {"name": format!("{name}-next-0"), "labels": on_node}, "spec": {"taints": of_template}});
+    // What is copied from the template is known without annotations (`clusterapi_unstructured.go`); these replace it.
+    let mut labels = on_node;
+    labels.extend(annotated_labels(object));
     let next =
         NextNode { node, kind: MachineKind::Machine, labels: of_machine, object: format!("{namespace}/{name}-next") };
     Declared {
@@ -194,7 +209,8 @@ fn machine_deployment(object: &Json) -> Declared {
         told_by: format!("MachineDeployment {namespace}/{name}"),
         pool: name.to_owned(),
         other_names: Vec::new(),
-        labels: told.into_iter().map(|(key, value)| (key, vec![value])).collect(),
+        cluster: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        labels: labels.into_iter().map(|(key, value)| (key, vec![value])).collect(),
         taints: taints.collect(),
         startup_taints: BTreeMap::new(),
         next_node: Some(next),

@@ -23,7 +23,7 @@ const SYSTEM_GROUPS: [&str; 7] = [
 
 /// What a subject is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Gate {
+enum Opening {
     /// It may write reserved keys, or override.
     Opens,
     /// It is exempt from one entry.
@@ -32,12 +32,12 @@ enum Gate {
 
 /// Subjects of which an author probably meant fewer, or others, reserved keys that nobody may write, and rules that evict pods
 /// from every node.
-pub(super) fn gates(document: &PolicyDocument, lints: &mut Vec<Lint>) {
+pub(super) fn openings(document: &PolicyDocument, lints: &mut Vec<Lint>) {
     let mut add = |name: LintName, path: &FieldPath, what: String, help: &str| {
         lints.push(Lint { name, fault: document.fault(path, Problem::new(what, help)) });
     };
-    for (path, gate, subjects) in subjects(document) {
-        for (name, path, what, help) in of_subjects(&path, gate, subjects) {
+    for (path, opening, subjects) in subjects(document) {
+        for (name, path, what, help) in of_subjects(&path, opening, subjects) {
             add(name, &path, what, &help);
         }
     }
@@ -117,23 +117,23 @@ fn covers_all(pattern: &str, names: &[&str]) -> bool {
 }
 
 /// All subjects of a document.
-fn subjects(document: &PolicyDocument) -> Vec<(FieldPath, Gate, &SubjectsSpec)> {
+fn subjects(document: &PolicyDocument) -> Vec<(FieldPath, Opening, &SubjectsSpec)> {
     let Some(governance) = &document.spec.governance else { return Vec::new() };
     let mut found = Vec::new();
-    found.extend(governance.break_glass.iter().map(|who| (governance_path().key("breakGlass"), Gate::Opens, who)));
+    found.extend(governance.break_glass.iter().map(|who| (governance_path().key("breakGlass"), Opening::Opens, who)));
     for (at, reserved) in governance.reserved.iter().enumerate() {
         let path = governance_path().key("reserved").index(at).key("allow");
-        found.extend(reserved.allow.iter().map(|who| (path.clone(), Gate::Opens, who)));
+        found.extend(reserved.allow.iter().map(|who| (path.clone(), Opening::Opens, who)));
     }
     for (path, entry) in entries(document) {
-        found.extend(entry.except.iter().map(|who| (path.key("except"), Gate::Exempts, who)));
+        found.extend(entry.except.iter().map(|who| (path.key("except"), Opening::Exempts, who)));
     }
     found
 }
 
 type Found = (LintName, FieldPath, String, String);
 
-fn of_subjects(path: &FieldPath, gate: Gate, subjects: &SubjectsSpec) -> Vec<Found> {
+fn of_subjects(path: &FieldPath, opening: Opening, subjects: &SubjectsSpec) -> Vec<Found> {
     let SubjectsSpec { users, groups, service_accounts } = subjects;
     let mut found = Vec::new();
     let at = |field: &str, index: usize| path.key(field).index(index);
@@ -186,7 +186,7 @@ fn of_subjects(path: &FieldPath, gate: Gate, subjects: &SubjectsSpec) -> Vec<Fou
     }
     for (index, account) in service_accounts.iter().enumerate() {
         // Many entries exempt all of them, because operators have conventions of their own.
-        if gate == Gate::Opens && covers_all(account, &["q7-x:x9", "z:y"]) {
+        if opening == Opening::Opens && covers_all(account, &["q7-x:x9", "z:y"]) {
             found.push(open(at("serviceAccounts", index), account, "the service accounts of all pods"));
         }
     }

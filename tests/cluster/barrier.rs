@@ -1,4 +1,4 @@
-//! A gate before the API server: it lets some writes of nodes through and holds all others, so that a command is stopped at a
+//! A barrier before the API server: it lets some writes of nodes through and holds all others, so that a command is stopped at a
 //! known point, however fast it is.
 
 use std::sync::Arc;
@@ -28,8 +28,8 @@ struct Seen {
     held: usize,
 }
 
-/// The running gate. With it, all connections through it end.
-pub(crate) struct Gate {
+/// The running barrier. With it, all connections through it end.
+pub(crate) struct Barrier {
     /// Where the API server seems to be.
     pub(crate) server: String,
     lets: usize,
@@ -37,14 +37,14 @@ pub(crate) struct Gate {
     accepting: JoinHandle<()>,
 }
 
-impl Drop for Gate {
+impl Drop for Barrier {
     fn drop(&mut self) {
         self.accepting.abort();
     }
 }
 
-impl Gate {
-    /// A gate that lets so many writes of nodes through.
+impl Barrier {
+    /// A barrier that lets so many writes of nodes through.
     pub(crate) async fn start(plane: &ControlPlane, lets: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -69,7 +69,7 @@ impl Gate {
     pub(crate) async fn holds(&mut self) {
         let lets = self.lets;
         let held = self.seen.wait_for(|seen| seen.answered == lets && seen.held > 0);
-        tokio::time::timeout(Duration::from_secs(60), held).await.expect("a write comes to the gate").unwrap();
+        tokio::time::timeout(Duration::from_secs(60), held).await.expect("a write comes to the barrier").unwrap();
     }
 }
 
