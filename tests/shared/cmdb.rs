@@ -46,6 +46,8 @@ struct State {
     clients: Option<String>,
     requests: Vec<String>,
     sent: usize,
+    /// What a header `Authorization` has one of.
+    authorizes: Vec<String>,
 }
 
 /// A running inventory.
@@ -73,8 +75,9 @@ impl Cmdb {
         let authority = Authority::new("cmdb CA");
         let identity = server(&authority, (2020, 2120));
         let (answers, requests) = (BTreeMap::new(), Vec::new());
-        let state =
-            Arc::new(Mutex::new(State { fault: Fault::None, answers, identity, clients: None, requests, sent: 0 }));
+        let (fault, authorizes) = (Fault::None, vec![format!("Bearer {TOKEN}")]);
+        let state = State { fault, answers, identity, clients: None, requests, sent: 0, authorizes };
+        let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -114,6 +117,11 @@ impl Cmdb {
     /// Answers only clients with a certificate of this CA (PEM).
     pub(crate) fn ask_for_certificates(&self, ca: &str) {
         self.lock().clients = Some(ca.to_owned());
+    }
+
+    /// Lets in also who has this in the header `Authorization`.
+    pub(crate) fn authorize(&self, header: &str) {
+        self.lock().authorizes.push(header.to_owned());
     }
 
     /// The heads of all requests so far.
@@ -204,7 +212,8 @@ fn respond(stream: &mut impl std::io::Write, head: &str, fault: &Fault, state: &
                 let mut lines = head.lines().filter_map(|line| line.split_once(": "));
                 lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
             };
-            if header("authorization").as_deref() != Some(&format!("Bearer {TOKEN}")) {
+            let given = header("authorization").unwrap_or_default();
+            if !state.lock().unwrap().authorizes.iter().any(|known| given.contains(known)) {
                 return write("401 Unauthorized", "", "");
             }
             let path = head.split(' ').nth(1).unwrap_or_default();

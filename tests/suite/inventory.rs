@@ -19,7 +19,7 @@ fn policies(directory: &Path, url: &str) {
 }
 
 /// The patch of a CREATE of this node.
-fn patch(serve: &Serve, node: &str) -> String {
+pub(super) fn patch(serve: &Serve, node: &str) -> String {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "operation": "CREATE", "name": node, "userInfo": {"username": "admin"},
         "kind": {"group": "", "version": "v1", "kind": "Node"}, "resource": {"group": "", "version": "v1", "resource": "nodes"},
@@ -32,7 +32,7 @@ fn patch(serve: &Serve, node: &str) -> String {
     String::from_utf8(base64::prelude::BASE64_STANDARD.decode(patch).unwrap()).unwrap()
 }
 
-fn until(what: &str, serve: &Serve, is_so: impl Fn() -> bool) {
+pub(super) fn until(what: &str, serve: &Serve, is_so: impl Fn() -> bool) {
     eventually_blocking(what, || holds(is_so(), || serve.log()));
 }
 

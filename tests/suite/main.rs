@@ -24,6 +24,7 @@ mod hostile_bodies;
 mod image;
 mod init;
 mod inventory;
+mod inventory_sources;
 mod large_nodes;
 mod layering;
 mod man;

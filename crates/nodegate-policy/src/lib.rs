@@ -57,6 +57,7 @@ pub use reconcile::{
     ReconcilePlan, RejectedClaim, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile,
 };
 pub use set::PolicySet;
+pub use set::answer_form::{AnswerForm, ItemLabels};
 pub use set::inventory::{Inventory, InventoryUrl, without_credentials};
 pub use set::kleene::Kleene;
 pub use set::migration::{MigrationInForce, Ownership};

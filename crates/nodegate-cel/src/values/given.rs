@@ -91,6 +91,16 @@ impl<'a> Value<'a> {
         matches!(self.0, Inner::Unread(_))
     }
 
+    /// What an optional has, or the value itself; `None` if it is null or an optional without a value.
+    #[must_use]
+    pub fn content(&self) -> Option<Self> {
+        match &self.0 {
+            Inner::Null | Inner::Optional(None) => None,
+            Inner::Optional(Some(value)) => Self((**value).clone()).content(),
+            other => Some(Self(other.clone())),
+        }
+    }
+
     /// Whether this is a map.
     #[must_use]
     pub fn is_map(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The documents that users write and read: only types and schema. Compiling them checks their meaning.
 
+pub mod answers;
 pub mod case;
 pub mod crd;
 pub mod document;

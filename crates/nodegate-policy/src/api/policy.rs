@@ -9,6 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::answers::AnswerSpec;
 use super::gates::GateSpec;
 use super::pools::PoolSpec;
 
@@ -320,6 +321,9 @@ pub struct InventorySpec {
     /// Whether a node keeps the pending taint until the inventory has answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require: Option<bool>,
+    /// How to read labels out of its answers, if they are not labels by node already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<AnswerSpec>,
 }
 
 /// Label keys that a kubelet may not set on its own node.

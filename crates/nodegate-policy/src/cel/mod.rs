@@ -9,6 +9,7 @@
 //! through `dyn(…)`: `dyn(node.status).newField`.
 
 mod excerpt;
+mod item;
 #[rustfmt::skip] // One field a line, as it is generated.
 mod kubernetes;
 mod native_node;
@@ -26,6 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use excerpt::{Edit, Excerpt};
+pub use item::Item;
 pub use native_write::ObjectNames;
 pub use nodegate_cel::{Budget, EvaluationError, ExpressionError, Paths, Yields};
 pub(crate) use nodegate_cel::{REGEX_SIZE_MAX, sized_regex};
@@ -41,6 +43,8 @@ pub enum Scope {
     Node,
     /// `object`, `oldObject`, `request`.
     Write,
+    /// `item`, `key`: a part of what an inventory answers.
+    Item,
 }
 
 /// What a regular expression takes with its caches, as a multiple of its size.

@@ -81,6 +81,10 @@ pub struct ReadPaths {
     pub written: Paths,
     /// Whether anything is read of `request`.
     pub request: bool,
+    /// Of `item`.
+    pub item: Paths,
+    /// Whether `key` is read.
+    pub key: bool,
 }
 
 impl ReadPaths {

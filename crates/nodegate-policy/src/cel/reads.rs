@@ -111,6 +111,8 @@ impl Reader {
                 self.paths.written.merge(&paths);
             }
             "request" => self.paths.request = true,
+            "item" => self.paths.item.merge(&paths),
+            "key" => self.paths.key = true,
             _ => {
                 self.node(&keys, read.only_helps);
                 // Labels and taints are not read from the document, because some may be masked or assigned.

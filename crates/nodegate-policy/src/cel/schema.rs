@@ -1,6 +1,6 @@
 //! The variables of expressions over nodes, and their fields.
 
-use nodegate_cel::Shape::{Bool, Int, List, Map, Object, Text};
+use nodegate_cel::Shape::{Any, Bool, Int, List, Map, Object, Text};
 use nodegate_cel::{Fields, Schema, Variable};
 
 use super::{Scope, kubernetes};
@@ -62,6 +62,8 @@ static WRITE: Schema = Schema {
     ],
 };
 
+static ITEM: Schema = Schema { variables: &[Variable::new("item", Any), Variable::new("key", Text)] };
+
 /// The fields of Kubernetes' Node.
 pub(crate) static NODE_FIELDS: &Fields = &kubernetes::NODE;
 
@@ -71,6 +73,7 @@ impl Scope {
         match self {
             Self::Node => &NODE,
             Self::Write => &WRITE,
+            Self::Item => &ITEM,
         }
     }
 }

@@ -11,19 +11,20 @@ use crate::keys::restriction::is_own;
 /// Maximum number of labels of one node that are kept of one answer.
 pub const INVENTORY_LABELS_MAX: usize = 64;
 
-/// A short hash of what an inventory is asked: its URL and the keys that it may give.
+/// A short hash of what an inventory is asked: its URL, the keys that it may give, and how its answers are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InventoryQuestion(u64);
 
 impl InventoryQuestion {
     /// The hash. It is stored with answers, so it is the same in every version.
-    pub(crate) fn new<'k>(url: &str, allow: impl Iterator<Item = &'k str>) -> Self {
+    pub(crate) fn new<'k>(url: &str, allow: impl Iterator<Item = &'k str>, form: &str) -> Self {
         let mut keys: Vec<&str> = allow.collect();
         keys.sort_unstable();
         keys.dedup();
-        // Neither a URL nor a key contains a line break.
+        // Neither a URL nor a key contains a line break, and no key is empty.
         let bytes = url.bytes().chain(keys.into_iter().flat_map(|key| std::iter::once(b'\n').chain(key.bytes())));
-        Self(stable_hash(bytes))
+        let form = if form.is_empty() { None } else { Some(b"\n\n".iter().copied().chain(form.bytes())) };
+        Self(stable_hash(bytes.chain(form.into_iter().flatten())))
     }
 
     /// Parses what its `Display` writes.

@@ -12,6 +12,7 @@ use crate::api::problem::Problem;
 use crate::facts::inventory::{DroppedLabel, InventoryLabels, InventoryQuestion};
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::{is_reconciled_by_kubelet, writable_label};
+use crate::set::answer_form::AnswerForm;
 
 /// Stands for the name of a node in the URL of an inventory.
 const NODE: &str = "{node}";
@@ -33,7 +34,9 @@ pub struct Inventory {
     pub require: bool,
     /// The keys that it may give.
     pub(crate) allow: KeySet,
-    /// A hash of `url` and `allow`.
+    /// How its answers are read; `None` if they are labels by node already.
+    pub form: Option<Arc<AnswerForm>>,
+    /// A hash of `url`, `allow` and `form`.
     pub(crate) question: InventoryQuestion,
 }
 
@@ -73,7 +76,7 @@ impl Inventory {
 
     /// Whether an answer to `other` can be used for this inventory as it is.
     pub fn asks_like(&self, other: &Self) -> bool {
-        self.url == other.url && self.refresh == other.refresh && self.allow.written().eq(other.allow.written())
+        self.url == other.url && self.refresh == other.refresh && self.question == other.question
     }
 }
 

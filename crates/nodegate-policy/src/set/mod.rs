@@ -1,5 +1,6 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
+pub(crate) mod answer_form;
 mod asked;
 pub(crate) mod defaults;
 pub(crate) mod gates;

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 
+use reqwest::header::HeaderValue;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use url::Url;
@@ -13,6 +14,8 @@ use url::Url;
 /// The files in the directory of an inventory.
 const URL: &str = "url";
 const TOKEN: &str = "token";
+const AUTHORIZATION: &str = "authorization";
+const MAAS_KEY: &str = "maas-api-key";
 const CA: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
@@ -24,6 +27,8 @@ const FILE_MAX: u64 = 1024 * 1024;
 pub(super) struct Files {
     url: Option<Vec<u8>>,
     token: Option<Vec<u8>>,
+    authorization: Option<Vec<u8>>,
+    maas_key: Option<Vec<u8>>,
     ca: Option<Vec<u8>>,
     certificate: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
@@ -33,12 +38,66 @@ pub(super) struct Files {
 pub(super) struct Credentials {
     /// The URLs that they are for: everything below this one.
     pub(super) url: Url,
-    /// The bearer token.
-    pub(super) token: Option<String>,
+    /// Who asks.
+    pub(super) authorization: Option<Authorization>,
     /// The only CAs to trust.
     pub(super) ca: Option<Vec<CertificateDer<'static>>>,
     /// The client certificate and its key.
     pub(super) identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+}
+
+/// What the header `Authorization` says.
+pub(super) enum Authorization {
+    /// The same in each request.
+    Fixed(HeaderValue),
+    /// A key of MAAS, which signs each request.
+    Maas(MaasKey),
+}
+
+/// An API key of MAAS, `CONSUMER:TOKEN:SECRET`.
+pub(super) struct MaasKey {
+    consumer: String,
+    token: String,
+    secret: String,
+}
+
+impl Authorization {
+    /// The header of a request that is sent now.
+    ///
+    /// # Errors
+    /// Returns a sentence if there is no random number for it.
+    pub(super) fn header(&self) -> Result<HeaderValue, String> {
+        let MaasKey { consumer, token, secret } = match self {
+            Self::Fixed(header) => return Ok(header.clone()),
+            Self::Maas(key) => key,
+        };
+        let mut nonce = [0; 8];
+        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| "there is no random number for the signature of MAAS")?;
+        let (nonce, now) = (u64::from_ne_bytes(nonce), std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
+        // RFC 5849, sections 3.4.4 (PLAINTEXT) and 3.5.1. MAAS refuses a nonce that comes twice, and an old time.
+        let text = format!(
+            "OAuth oauth_version=\"1.0\", oauth_signature_method=\"PLAINTEXT\", oauth_consumer_key=\"{consumer}\", \
+             oauth_token=\"{token}\", oauth_signature=\"%26{secret}\", oauth_nonce=\"{nonce:016x}\", oauth_timestamp=\"{now}\""
+        );
+        secret_header(&text).ok_or_else(|| format!("the file {MAAS_KEY:?} contains no key"))
+    }
+}
+
+/// A header whose value is not shown.
+fn secret_header(text: &str) -> Option<HeaderValue> {
+    let mut header = HeaderValue::from_str(text).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+impl MaasKey {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':').map(str::to_owned);
+        let is_part = |part: &String| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let mut part = || parts.next().filter(is_part);
+        let (consumer, token, secret) = (part()?, part()?, part()?);
+        parts.next().is_none().then_some(Self { consumer, token, secret })
+    }
 }
 
 impl Files {
@@ -65,8 +124,9 @@ impl Files {
                 Err(error) => Err(fault(error)),
             }
         };
-        let (url, token, ca) = (file(URL)?, file(TOKEN)?, file(CA)?);
-        Ok(Some(Self { url, token, ca, certificate: file(CERTIFICATE)?, key: file(KEY)? }))
+        let (url, ca, certificate, key) = (file(URL)?, file(CA)?, file(CERTIFICATE)?, file(KEY)?);
+        let (token, authorization, maas_key) = (file(TOKEN)?, file(AUTHORIZATION)?, file(MAAS_KEY)?);
+        Ok(Some(Self { url, token, authorization, maas_key, ca, certificate, key }))
     }
 
     /// Parses the files.
@@ -84,14 +144,7 @@ impl Files {
         if url.scheme() != "https" {
             return Err(format!("the file {URL:?} does not begin with https://, so the credentials would be readable"));
         }
-        let token = match &self.token {
-            Some(bytes) => {
-                let text = std::str::from_utf8(bytes).map(str::trim).ok();
-                let valid = text.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()));
-                Some(valid.ok_or_else(|| format!("the file {TOKEN:?} contains no token"))?.to_owned())
-            }
-            None => None,
-        };
+        let authorization = self.authorization()?;
         let ca = self.ca.as_ref().map(|pem| certificates(pem, CA)).transpose()?;
         let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
@@ -103,7 +156,37 @@ impl Files {
             (Some(_), None) => return Err(format!("the credentials have a file {CERTIFICATE:?}, but no {KEY:?}")),
             (None, Some(_)) => return Err(format!("the credentials have a file {KEY:?}, but no {CERTIFICATE:?}")),
         };
-        Ok(Credentials { url, token, ca, identity })
+        Ok(Credentials { url, authorization, ca, identity })
+    }
+
+    fn authorization(&self) -> Result<Option<Authorization>, String> {
+        fn text(bytes: &[u8]) -> Option<&str> {
+            std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty())
+        }
+        let bearer = |token: &str| {
+            let is_token = token.bytes().all(|byte| byte.is_ascii_graphic());
+            is_token.then(|| secret_header(&format!("Bearer {token}"))).flatten().map(Authorization::Fixed)
+        };
+        let (token, header, key) = (self.token.as_ref(), self.authorization.as_ref(), self.maas_key.as_ref());
+        let found = [
+            token.map(|bytes| (TOKEN, "token", text(bytes).and_then(bearer))),
+            header.map(|bytes| {
+                (AUTHORIZATION, "value of a header", text(bytes).and_then(secret_header).map(Authorization::Fixed))
+            }),
+            key.map(|bytes| {
+                (
+                    MAAS_KEY,
+                    "key in the form CONSUMER:TOKEN:SECRET",
+                    text(bytes).and_then(MaasKey::parse).map(Authorization::Maas),
+                )
+            }),
+        ];
+        let mut found = found.into_iter().flatten();
+        let Some((file, what, authorization)) = found.next() else { return Ok(None) };
+        if let Some((other, ..)) = found.next() {
+            return Err(format!("the credentials have a file {file:?} and a file {other:?}; remove one of them"));
+        }
+        authorization.map(Some).ok_or_else(|| format!("the file {file:?} contains no {what}"))
     }
 }
 
@@ -184,6 +267,12 @@ mod tests {
             (Files { url: text(b"cmdb"), ..Files::default() }, "no URL"),
             (Files { url: url.clone(), token: text(b" \n"), ..Files::default() }, "\"token\""),
             (Files { url: url.clone(), token: text(b"a\nX-Evil: b"), ..Files::default() }, "\"token\""),
+            (Files { url: url.clone(), authorization: text(b"a\nX-Evil: b"), ..Files::default() }, "\"authorization\""),
+            (Files { url: url.clone(), maas_key: text(b"a:b"), ..Files::default() }, "CONSUMER:TOKEN:SECRET"),
+            (
+                Files { url: url.clone(), token: text(b"a"), maas_key: text(b"a:b:c"), ..Files::default() },
+                "remove one of them",
+            ),
             (Files { url: url.clone(), ca: text(b"x"), ..Files::default() }, "\"ca.crt\""),
             (Files { url: url.clone(), certificate: text(b"x"), ..Files::default() }, "no \"tls.key\""),
             (
@@ -194,7 +283,14 @@ mod tests {
             let error = files.parse().err().unwrap();
             assert!(error.contains(why) && !error.contains("secret"), "{error}");
         }
-        let parsed = Files { url, token: text(b"abc\n"), ..Files::default() }.parse().unwrap();
-        assert_eq!(parsed.token.as_deref(), Some("abc"));
+        let header = |files: Files| files.parse().unwrap().authorization.unwrap().header().unwrap();
+        let url = || url.clone();
+        assert_eq!(header(Files { url: url(), token: text(b"abc\n"), ..Files::default() }), "Bearer abc");
+        assert_eq!(header(Files { url: url(), authorization: text(b"Token abc\n"), ..Files::default() }), "Token abc");
+        let maas = || header(Files { url: url(), maas_key: text(b"C1:T2:S3\n"), ..Files::default() });
+        let (one, other) = (maas(), maas());
+        let said = one.to_str().unwrap();
+        assert!(said.contains("oauth_consumer_key=\"C1\"") && said.contains("oauth_signature=\"%26S3\""), "{said}");
+        assert!(one != other, "no request has the nonce of another one");
     }
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod cache;
 mod credentials;
+mod items;
 mod json;
 mod pace;
 mod refresh;

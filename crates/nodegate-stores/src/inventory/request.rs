@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
+use reqwest::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderValue, IF_NONE_MATCH};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, StatusCode};
 use rustls::{ClientConfig, RootCertStore};
@@ -27,6 +27,9 @@ const BATCH_MAX: usize = 8 * 1024 * 1024;
 const REDIRECTS_MAX: usize = 5;
 /// Maximum length of an ETag that is sent back.
 const ETAG_MAX: usize = 256;
+/// Maximum number of pages of an answer, and maximum time for all of them.
+const PAGES_MAX: usize = 1_000;
+const PAGES_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often the files of credentials are read again.
 const REREAD: Duration = Duration::from_secs(5);
 
@@ -85,9 +88,26 @@ impl Requester {
         etag: Option<&HeaderValue>,
     ) -> Result<Returned, Fault> {
         let Some(url) = inventory.url.of(node) else { return Ok(Returned::NotFound) };
+        self.get(inventory, url, etag).await
+    }
+
+    /// The pages after the first one of an answer about all nodes.
+    pub(super) fn pages<'r>(&'r self, inventory: &'r Inventory, spacing: Duration) -> Pages<'r> {
+        Pages {
+            requester: self,
+            inventory,
+            spacing,
+            from: inventory.url.of(""),
+            read: 1,
+            until: Instant::now() + PAGES_TIMEOUT,
+        }
+    }
+
+    async fn get(&self, inventory: &Inventory, url: Url, etag: Option<&HeaderValue>) -> Result<Returned, Fault> {
         let ready = self.ready(inventory).await.map_err(Fault::OfInventory)?;
         let batch = inventory.url.is_batch();
-        let mut request = ready.http.get(url.clone()).header(ACCEPT, "application/json, text/plain;q=0.9");
+        let mut request =
+            ready.http.get(url.clone()).header(ACCEPT, "application/json, text/csv;q=0.9, text/plain;q=0.9");
         if let Some(credentials) = &ready.credentials {
             if !covers(&credentials.url, &url) {
                 return Err(Fault::OfInventory(format!(
@@ -95,8 +115,8 @@ impl Requester {
                     inventory.name, credentials.url
                 )));
             }
-            if let Some(token) = &credentials.token {
-                request = request.bearer_auth(token);
+            if let Some(authorization) = &credentials.authorization {
+                request = request.header(AUTHORIZATION, authorization.header().map_err(Fault::OfInventory)?);
             }
         }
         if let Some(etag) = etag {
@@ -132,6 +152,49 @@ impl Requester {
         };
         *built = Some(Built { files, read_at, client: client.clone() });
         client
+    }
+}
+
+/// Asks for one page after the other.
+pub(super) struct Pages<'r> {
+    requester: &'r Requester,
+    inventory: &'r Inventory,
+    spacing: Duration,
+    /// The URL of the page that was read last.
+    from: Option<Url>,
+    read: usize,
+    until: Instant,
+}
+
+impl Pages<'_> {
+    /// The body of the next page, whose URL is written so on the last one.
+    ///
+    /// # Errors
+    /// Returns a sentence if it may not be asked for, or is not answered.
+    pub(super) async fn next(&mut self, written: &str) -> Result<Vec<u8>, Fault> {
+        let from = self.from.as_ref();
+        let Some((from, to)) = from.and_then(|from| Some((from, from.join(written).ok()?))) else {
+            return Err(Fault::OfNode("what it calls its next page is no URL".to_owned()));
+        };
+        if to.origin() != from.origin() {
+            return Err(Fault::OfInventory(
+                "its next page is at another scheme, host or port; behind a proxy, let it write the URL under which it is asked".to_owned(),
+            ));
+        }
+        if to == *from || self.read == PAGES_MAX {
+            return Err(Fault::OfNode(format!("its pages do not end: they repeat, or are more than {PAGES_MAX}")));
+        }
+        (self.read, self.from) = (self.read + 1, Some(to.clone()));
+        tokio::time::sleep(self.spacing).await;
+        let get = self.requester.get(self.inventory, to, None);
+        match tokio::time::timeout_at(self.until, get).await {
+            Ok(Ok(Returned::Body(body, _))) => Ok(body),
+            Ok(Ok(Returned::Unchanged | Returned::NotFound)) => {
+                Err(Fault::OfNode("it does not know its next page".to_owned()))
+            }
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Err(Fault::OfNode(format!("its pages took longer than {} s", PAGES_TIMEOUT.as_secs()))),
+        }
     }
 }
 

@@ -16,14 +16,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::answer;
 use super::cache::InventoryCache;
+use super::items::Items;
 use super::report::Report;
 use super::request::{Fault, Requester, Returned};
 use super::schedule::{Health, LivingNode, Outcome, Schedule};
-use super::written::Written;
 use nodegate_base::metrics::InventoryMetrics;
 use nodegate_base::text;
 use nodegate_policy::api::names::is_dns_subdomain;
-use nodegate_policy::{DroppedLabel, Inventory, InventoryLabels};
+use nodegate_policy::{DroppedLabel, Inventory, InventoryLabels, ItemLabels};
 
 /// Maximum number of concurrent requests to one inventory.
 const CONCURRENCY: usize = 8;
@@ -57,6 +57,15 @@ pub(super) struct Source {
     judged: Mutex<Option<Instant>>,
     /// Dropped keys that were named in the log.
     named: Mutex<BTreeSet<String>>,
+}
+
+/// What an answer about all nodes says of them.
+#[derive(Default)]
+struct Answers {
+    accepted: Vec<(String, InventoryLabels)>,
+    /// The nodes of which it says nothing that can be used.
+    refused: BTreeSet<String>,
+    first_refusal: Option<String>,
 }
 
 /// What a source works with.
@@ -144,7 +153,10 @@ impl Source {
     async fn ask(&self, around: Surroundings<'_>, node: Arc<str>, etag: Option<HeaderValue>) {
         let asked = self.requester.ask(&self.inventory, &node, etag.as_ref()).await;
         let is_batch = self.inventory.url.is_batch();
-        let taken = asked.and_then(|returned| self.take(around, &node, returned).map_err(Fault::OfNode));
+        let taken = match asked {
+            Ok(returned) => self.take(around, &node, returned).await,
+            Err(fault) => Err(fault),
+        };
         let (result, failure, outcome) = match taken {
             Ok(NOT_FOUND) => (NOT_FOUND, None, Outcome::Unknown),
             Ok(result) => (result, None, Outcome::Answered),
@@ -196,47 +208,84 @@ impl Source {
     ///
     /// # Errors
     /// Returns a sentence if it is no answer; the last one stays in force.
-    fn take(&self, around: Surroundings<'_>, node: &Arc<str>, returned: Returned) -> Result<&'static str, String> {
+    async fn take(&self, around: Surroundings<'_>, node: &Arc<str>, returned: Returned) -> Result<&'static str, Fault> {
         let (body, etag) = match returned {
             Returned::Unchanged => return Ok("unchanged"),
             Returned::NotFound => return Ok(NOT_FOUND),
             Returned::Body(body, etag) => (body, etag),
         };
-        if self.inventory.url.is_batch() {
-            self.take_all(around, &body)?;
-        } else {
-            let written = answer::of_node(&body).map_err(not_understood)?;
-            around.cache.put(node, &self.inventory.id, Some(self.accept(around, node, written)?));
+        let mut etag = etag;
+        match (&self.inventory.form, self.inventory.url.is_batch()) {
+            (None, true) => {
+                let mut answers = Answers::default();
+                let each = |node, labels| {
+                    self.add(around, &mut answers, node, Ok(ItemLabels { labels, ..ItemLabels::default() }));
+                };
+                answer::of_all(&body, each).map_err(not_understood)?;
+                self.put_all(around, answers)?;
+            }
+            (Some(form), true) => {
+                let (mut items, mut next) = with_page(Items::of_all(form), body).await?;
+                let mut pages = self.requester.pages(&self.inventory, around.spacing);
+                while let Some(written) = next {
+                    // It is of the first page only.
+                    etag = None;
+                    (items, next) = with_page(items, pages.next(&written).await?).await?;
+                }
+                let mut answers = Answers::default();
+                let nodes = items.finish().map_err(not_understood)?;
+                nodes.into_iter().for_each(|(node, item)| self.add(around, &mut answers, node, item));
+                self.put_all(around, answers)?;
+            }
+            (form, false) => {
+                let item = match form {
+                    None => answer::of_node(&body).map(|labels| Some(ItemLabels { labels, ..ItemLabels::default() })),
+                    Some(form) => Items::of_node(form, node, &body),
+                };
+                let Some(item) = item.map_err(not_understood)? else { return Ok(NOT_FOUND) };
+                let labels = self.accept(around, node, item).map_err(Fault::OfNode)?;
+                around.cache.put(node, &self.inventory.id, Some(labels));
+            }
         }
         self.schedule.lock().keep_etag(node, etag);
         Ok("answered")
     }
 
-    fn take_all(&self, around: Surroundings<'_>, body: &[u8]) -> Result<(), String> {
-        let mut answers = Vec::new();
-        let (mut refused, mut first) = (BTreeSet::new(), None);
-        let each = |node: String, written| {
-            if !is_dns_subdomain(&node) {
-                return;
+    /// Adds what an answer about all nodes says of one.
+    fn add(
+        &self,
+        around: Surroundings<'_>,
+        answers: &mut Answers,
+        node: String,
+        item: Result<ItemLabels, Cow<'static, str>>,
+    ) {
+        if !is_dns_subdomain(&node) {
+            return;
+        }
+        match item.map_err(Cow::into_owned).and_then(|item| self.accept(around, &node, item)) {
+            Ok(labels) => answers.accepted.push((node, labels)),
+            Err(why) => {
+                answers.first_refusal.get_or_insert_with(|| format!("node {}: {why}", shown(&node)));
+                answers.refused.insert(node);
             }
-            match self.accept(around, &node, written) {
-                Ok(labels) => answers.push((node, labels)),
-                Err(why) => {
-                    first.get_or_insert_with(|| format!("node {}: {why}", shown(&node)));
-                    refused.insert(node);
-                }
-            }
-        };
-        answer::of_all(body, each).map_err(not_understood)?;
-        if answers.is_empty()
-            && let Some(why) = first
+        }
+    }
+
+    /// Uses what an answer says of all nodes.
+    ///
+    /// # Errors
+    /// Returns a sentence if it says nothing that can be used of any node.
+    fn put_all(&self, around: Surroundings<'_>, answers: Answers) -> Result<(), Fault> {
+        let Answers { accepted, refused, first_refusal } = answers;
+        if accepted.is_empty()
+            && let Some(why) = first_refusal
         {
-            return Err(why);
+            return Err(Fault::OfNode(why));
         }
         // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer.
         let living: HashSet<Arc<str>> = (around.living)().into_iter().map(|node| node.name).collect();
         let kept = |node: &str| living.contains(node) || refused.contains(node);
-        around.cache.put_all(&self.inventory.id, answers, kept);
+        around.cache.put_all(&self.inventory.id, accepted, kept);
         around.metrics.set_nodes(&self.inventory.policy, &self.inventory.name, around.cache.count(&self.inventory.id));
         Ok(())
     }
@@ -246,9 +295,11 @@ impl Source {
     /// # Errors
     /// Returns a sentence if there are labels and none of them may be used: a page about an error looks like this, and
     /// must not remove labels.
-    fn accept(&self, around: Surroundings<'_>, node: &str, written: Written) -> Result<InventoryLabels, String> {
-        let count = written.len();
-        let (labels, dropped) = self.inventory.accept(written);
+    fn accept(&self, around: Surroundings<'_>, node: &str, item: ItemLabels) -> Result<InventoryLabels, String> {
+        let ItemLabels { node: _, labels, unknown } = item;
+        let count = labels.len() + unknown.len();
+        let (labels, mut dropped) = self.inventory.accept(labels);
+        dropped.extend(unknown);
         if !dropped.is_empty() {
             around.metrics.dropped(&self.inventory.policy, &self.inventory.name, dropped.len());
             self.name_dropped(&dropped);
@@ -295,8 +346,15 @@ fn shown(text: &str) -> String {
     text
 }
 
-fn not_understood(why: Cow<'static, str>) -> String {
-    format!("its answer cannot be used: {why}")
+/// Adds a page to `items`, apart from the threads that answer reviews. Returns the URL of the next one as well.
+async fn with_page(mut items: Items, body: Vec<u8>) -> Result<(Items, Option<String>), Fault> {
+    let added = tokio::task::spawn_blocking(move || (items.add_page(&body), items)).await;
+    let (next, items) = added.map_err(|error| Fault::OfNode(format!("its answer could not be evaluated: {error}")))?;
+    Ok((items, next.map_err(not_understood)?))
+}
+
+fn not_understood(why: Cow<'static, str>) -> Fault {
+    Fault::OfNode(format!("its answer cannot be used: {why}"))
 }
 
 /// A number between 0 and 1. Every hasher of the standard library has other keys.

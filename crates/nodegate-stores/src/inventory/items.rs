@@ -1,0 +1,392 @@
+//! Answers whose form the policy says: items in JSON, and lines of comma-separated values.
+//!
+//! Only one item at a time is read, and of it only what expressions read. So a bad answer needs little more memory than its own
+//! text.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::written::{NODES_MAX, WRITTEN_MAX, kept, too_many_labels, too_many_nodes};
+use nodegate_policy::api::answers::AnswerFormat;
+use nodegate_policy::{AnswerForm, DroppedLabel, ItemLabels};
+
+/// Why an answer cannot be used: a sentence that contains nothing of it.
+type Fault = Cow<'static, str>;
+
+/// Maximum time in which the items of a page are evaluated.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the items of an answer say, on all its pages.
+pub(super) struct Items {
+    form: Arc<AnswerForm>,
+    count: usize,
+    /// The one node that the answer is about, if the items need not name it.
+    only: Option<Arc<str>>,
+    /// When the evaluation of the present page ends.
+    until: Instant,
+    nodes: BTreeMap<String, Result<ItemLabels, Fault>>,
+    /// Why it is not known which node an item is about.
+    nameless: Option<Fault>,
+}
+
+impl Items {
+    /// No item, of an answer about all nodes.
+    pub(super) fn of_all(form: &Arc<AnswerForm>) -> Self {
+        let (form, nodes, until) = (form.clone(), BTreeMap::new(), Instant::now());
+        Self { form, count: 0, only: None, until, nodes, nameless: None }
+    }
+
+    /// What an answer says about one node; `None` if no item is about it.
+    ///
+    /// # Errors
+    /// Returns a sentence if the answer does not have the form, or the item does not say what the node has.
+    pub(super) fn of_node(form: &Arc<AnswerForm>, node: &Arc<str>, body: &[u8]) -> Result<Option<ItemLabels>, Fault> {
+        let only = if form.names_nodes() { None } else { Some(node.clone()) };
+        let mut items = Self { only, ..Self::of_all(form) };
+        items.add_page(body)?;
+        match (items.nodes.remove(&**node), items.nameless) {
+            (Some(item), _) => item.map(Some),
+            // It may be the item of this node.
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Adds what a page says. Returns the URL of the next one, as it is written.
+    ///
+    /// # Errors
+    /// Returns a sentence if the page does not have the form. Then nothing of the answer may be used.
+    pub(super) fn add_page(&mut self, body: &[u8]) -> Result<Option<String>, Fault> {
+        self.until = Instant::now() + PAGE_TIMEOUT;
+        let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8")?;
+        let text = text.trim_start_matches('\u{feff}').trim();
+        if text.is_empty() {
+            return Err("it is empty".into());
+        }
+        match self.form.format {
+            AnswerFormat::Csv => {
+                self.add_lines(text)?;
+                Ok(None)
+            }
+            AnswerFormat::Json => {
+                let form = self.form.clone();
+                let items = at(text, &form.items)?;
+                self.add_items(items.ok_or_else(|| format!("it has nothing at {}", pointer(&form.items)))?)?;
+                let next = form.next.as_ref().map(|keys| at(text, keys)).transpose()?.flatten();
+                let next = next.map(serde_json::from_str::<Option<String>>).transpose();
+                let next = next.map_err(|_| "what is at the pointer of the next page is neither text nor null")?;
+                Ok(next.flatten().filter(|next| !next.is_empty()))
+            }
+        }
+    }
+
+    /// What each node has, or why that is not known.
+    ///
+    /// # Errors
+    /// Returns a sentence if no item could be read.
+    pub(super) fn finish(self) -> Result<BTreeMap<String, Result<ItemLabels, Fault>>, Fault> {
+        match self.nameless {
+            Some(why) if self.nodes.is_empty() => Err(why),
+            _ => Ok(self.nodes),
+        }
+    }
+
+    fn add_items(&mut self, text: &str) -> Result<(), Fault> {
+        if text.starts_with('{') && !self.form.reads_keys() {
+            return self.add(self.form.of_json(None, text));
+        }
+        let mut fault = None;
+        let each = |key: Option<&str>, item: &str| {
+            let added = self.add(self.form.of_json(key, item));
+            fault = fault.take().or(added.err());
+            fault.is_none()
+        };
+        let read = read(text, Each(each));
+        match fault {
+            Some(fault) => Err(fault),
+            None => read.map_err(|error| match error.classify() {
+                Category::Data => "its items are neither a list nor an object".into(),
+                Category::Io | Category::Syntax | Category::Eof => not_json(&error),
+            }),
+        }
+    }
+
+    fn add_lines(&mut self, text: &str) -> Result<(), Fault> {
+        let not_csv = |error: csv::Error| Fault::from(format!("it is not a table of comma-separated values: {error}"));
+        let mut lines = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
+        let names = lines.headers().map_err(not_csv)?.clone();
+        for line in lines.records() {
+            let line = line.map_err(not_csv)?;
+            self.add(self.form.of_fields(names.iter().zip(&line)))?;
+        }
+        Ok(())
+    }
+
+    /// Adds what an item says.
+    fn add(&mut self, item: Result<ItemLabels, String>) -> Result<(), Fault> {
+        self.count += 1;
+        if self.count > NODES_MAX {
+            return Err(too_many_nodes());
+        }
+        if Instant::now() > self.until {
+            return Err(format!("its items take longer than {} s to evaluate", PAGE_TIMEOUT.as_secs()).into());
+        }
+        let item = match item {
+            Ok(item) => item,
+            Err(why) => {
+                let why = Fault::from(format!("of item {}, {why}", self.count));
+                match &self.only {
+                    Some(node) => drop(self.nodes.insert(node.as_ref().to_owned(), Err(why))),
+                    None => drop(self.nameless.get_or_insert(why)),
+                }
+                return Ok(());
+            }
+        };
+        let Some(node) = self.only.as_deref().or(item.node.as_deref()).map(kept) else { return Ok(()) };
+        match self.nodes.entry(node) {
+            Entry::Vacant(entry) => drop(entry.insert(bounded(item))),
+            Entry::Occupied(mut entry) => drop(entry.insert(Err(match self.only {
+                Some(_) => "it has several items; let answer.node say which is about the node".into(),
+                None => "several items are about it".into(),
+            }))),
+        }
+        Ok(())
+    }
+}
+
+/// The item, unless it has too many labels. What is too long is cut, and still not valid.
+fn bounded(item: ItemLabels) -> Result<ItemLabels, Fault> {
+    let ItemLabels { node, labels, unknown } = item;
+    if labels.len() + unknown.len() > WRITTEN_MAX {
+        return Err(too_many_labels());
+    }
+    let labels = labels.iter().map(|(key, value)| (kept(key), kept(value))).collect();
+    let unknown = unknown.into_iter().map(|DroppedLabel { key, reason }| DroppedLabel { key, reason: kept(&reason) });
+    Ok(ItemLabels { node, labels, unknown: unknown.collect() })
+}
+
+/// The pointer in a message.
+fn pointer(keys: &[String]) -> String {
+    keys.iter().map(|key| format!("/{key}")).collect()
+}
+
+/// The text of the value to which these keys lead; `None` if there is none.
+fn at<'t>(text: &'t str, keys: &[String]) -> Result<Option<&'t str>, Fault> {
+    let is_container = |text: &str| text.starts_with(['{', '[']);
+    if !is_container(text) {
+        return Err("it is neither a JSON object nor a list".into());
+    }
+    let mut text = text;
+    for key in keys {
+        if !is_container(text) {
+            return Ok(None);
+        }
+        match read(text, Member { key }).map_err(|error| not_json(&error))? {
+            Some(value) => text = value.get(),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(text))
+}
+
+fn read<'t, S: DeserializeSeed<'t>>(text: &'t str, seed: S) -> serde_json::Result<S::Value> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = seed.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+fn not_json(error: &serde_json::Error) -> Fault {
+    format!("it is not JSON, from line {} column {} on", error.line(), error.column()).into()
+}
+
+/// One member of an object, or of a list by its index.
+struct Member<'k> {
+    key: &'k str,
+}
+
+impl<'t> DeserializeSeed<'t> for Member<'_> {
+    type Value = Option<&'t RawValue>;
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Member<'_> {
+    type Value = Option<&'t RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object or a list")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Cow<'t, str>>()? {
+            if *key == *self.key {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let (mut found, mut index) = (None, 0_usize);
+        while let Some(item) = list.next_element()? {
+            if index.to_string() == self.key {
+                found = Some(item);
+            }
+            index += 1;
+        }
+        Ok(found)
+    }
+}
+
+/// Passes each item of a list, and each value of an object with its key, until one is enough.
+struct Each<F>(F);
+
+impl<'t, F: FnMut(Option<&str>, &str) -> bool> DeserializeSeed<'t> for Each<F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'t, F: FnMut(Option<&str>, &str) -> bool> Visitor<'t> for Each<F> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list or an object")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((key, item)) = map.next_entry::<Cow<'t, str>, &'t RawValue>()? {
+            if !(self.0)(Some(&key), item.get()) {
+                return Err(A::Error::custom("enough"));
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element::<&'t RawValue>()? {
+            if !(self.0)(None, item.get()) {
+                return Err(A::Error::custom("enough"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use nodegate_policy::{PolicyDocument, PolicySet};
+
+    fn form(url: &str, answer: &Value) -> Arc<AnswerForm> {
+        let spec = json!({"inventory": [{"name": "cmdb", "url": url, "allow": ["rack"], "answer": answer}]});
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        set.inventories().next().unwrap().form.clone().unwrap()
+    }
+
+    /// What an answer of one page says: the rack of each node, or why it is not known.
+    fn racks(answer: &Value, body: &str) -> Result<Vec<String>, Fault> {
+        let mut items = Items::of_all(&form("https://cmdb.example/nodes", answer));
+        items.add_page(body.as_bytes())?;
+        let said = items.finish()?.into_iter().map(|(node, item)| match item {
+            Ok(item) => format!("{node}={}", item.labels.get("rack").map_or("-", String::as_str)),
+            Err(why) => format!("{node}: {why}"),
+        });
+        Ok(said.collect())
+    }
+
+    #[test]
+    fn items_are_a_list_the_values_of_an_object_or_lines() {
+        let by_name = json!({"node": "item.name", "labels": {"rack": "item.?rack"}});
+        let below = json!({"items": "/data/0/a~1b", "node": "item.name", "labels": {"rack": "item.?rack"}});
+        let by_key = json!({"items": "/hosts", "node": "key", "labels": {"rack": "item.?rack"}});
+        let lines = json!({"format": "csv", "node": "item.name", "labels": {"rack": "item.rack"}});
+        for (answer, body, expected) in [
+            (
+                &by_name,
+                "\u{feff} [{\"name\": \"a\", \"rack\": 1}, {\"name\": \"b\"}, {\"name\": null}] ",
+                &["a=1", "b=-"][..],
+            ),
+            (&by_name, "[]", &[]),
+            (&by_name, r#"{"name": "a", "rack": "7"}"#, &["a=7"]),
+            (&by_name, r#"[{"name": "a", "rack": 1}, {"name": "a", "rack": 2}]"#, &["a: several items are about it"]),
+            (&by_name, r#"[{"name": "a", "rack": 1}, {}]"#, &["a=1"]),
+            (&below, r#"{"data": [{"a/b": [{"name": "a", "rack": "7"}]}, {}]}"#, &["a=7"]),
+            (&by_key, r#"{"hosts": {"a": {"rack": "7"}, "b": {}}, "x": 1}"#, &["a=7", "b=-"]),
+            (&lines, "name,rack\r\n# moved\r\na, 7 \r\n\"b\",\r\n,9\r\n", &["a=7", "b=-"]),
+        ] {
+            assert_eq!(racks(answer, body).unwrap(), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn answers_of_another_form_are_refused_and_not_repeated() {
+        let by_name = json!({"items": "/list", "node": "item.name", "labels": {"rack": "item.rack"}, "next": "/next"});
+        let lines = json!({"format": "csv", "node": "item.name", "labels": {"rack": "item.rack"}});
+        for (answer, body, expected) in [
+            (&by_name, "", "it is empty"),
+            (&by_name, "secret", "it is neither a JSON object nor a list"),
+            (&by_name, r#"{"list": ["secret""#, "it is not JSON, from line 1"),
+            (&by_name, r#"{"list": "secret"}"#, "its items are neither a list nor an object"),
+            (&by_name, r#"{"secret": []}"#, "it has nothing at /list"),
+            (
+                &by_name,
+                r#"{"list": [], "next": {"secret": 1}}"#,
+                "what is at the pointer of the next page is neither text nor null",
+            ),
+            (&by_name, r#"{"list": [{"rack": "secret"}]}"#, "of item 1, node is unknown: "),
+            (&lines, "name,rack\nsecret\n", "it is not a table of comma-separated values"),
+            (&lines, "\u{feff}", "it is empty"),
+        ] {
+            let why = racks(answer, body).unwrap_err();
+            assert!(why.starts_with(expected) && !why.contains("secret"), "{body}: {why}");
+        }
+        assert!(
+            Items::of_all(&form("https://cmdb.example/nodes", &by_name))
+                .add_page(b"\xff")
+                .unwrap_err()
+                .contains("UTF-8")
+        );
+        let many = format!("[{}{{\"name\": \"a\", \"rack\": 1}}]", "1,".repeat(NODES_MAX));
+        let by_name = json!({"node": "item.name", "labels": {"rack": "item.rack"}});
+        assert!(racks(&by_name, &many).unwrap_err().contains("more than 100000 nodes"));
+    }
+
+    #[test]
+    fn an_answer_about_one_node_has_its_item_or_none() {
+        let named = json!({"items": "/list", "node": "item.name", "labels": {"rack": "item.rack"}});
+        let nameless = json!({"labels": {"rack": "item.rack"}});
+        let rack = |answer: &Value, body: &str| {
+            let form = form("https://cmdb.example/nodes?name={node}", answer);
+            Items::of_node(&form, &"n1".into(), body.as_bytes())
+                .map(|item| item.map(|item| item.labels["rack"].clone()))
+        };
+        let item = r#"{"list": [{"name": "n10", "rack": "1"}, {"name": "n1", "rack": "2"}]}"#;
+        assert_eq!(rack(&named, item), Ok(Some("2".to_owned())));
+        assert_eq!(rack(&named, r#"{"list": []}"#), Ok(None), "it does not know the node");
+        assert!(rack(&named, r#"{"list": [{"rack": "1"}]}"#).unwrap_err().contains("node is unknown"));
+        assert_eq!(rack(&nameless, r#"{"rack": "2"}"#), Ok(Some("2".to_owned())));
+        assert_eq!(rack(&nameless, r#"[{"rack": "2"}]"#), Ok(Some("2".to_owned())));
+        assert_eq!(rack(&nameless, "[]"), Ok(None));
+        assert!(rack(&nameless, r#"[{"rack": "2"}, {"rack": "2"}]"#).unwrap_err().contains("answer.node"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The policies of the guide about inventories that know nothing of nodegate, with answers in the form that these document.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::cmdb::{Cmdb, Fault};
+use super::inventory::{patch, until};
+use super::serve::Serve;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The policies of the guide by the name of their inventory.
+fn policies(cmdb: &Cmdb) -> BTreeMap<String, String> {
+    let guide = fs::read_to_string(Path::new(ROOT).join("docs/guides/inventory-sources.md")).unwrap();
+    let blocks = guide.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let named = |text: &str| {
+        let policy: Value = serde_saphyr::from_str(text).unwrap();
+        policy["spec"]["inventory"][0]["name"].as_str().unwrap().to_owned()
+    };
+    blocks.map(|text| (named(text), here(text, cmdb))).collect()
+}
+
+/// The same text with the address of this server.
+fn here(text: &str, cmdb: &Cmdb) -> String {
+    let hosts = ["netbox", "maas", "sabakan", "files"];
+    hosts.iter().fold(text.to_owned(), |text, host| {
+        text.replace(&format!("https://{host}.internal"), &format!("https://127.0.0.1:{}", cmdb.port))
+    })
+}
+
+fn recorded(name: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join("tests/data/inventories").join(name)).unwrap()
+}
+
+/// The labels that a patch adds.
+fn added(patch: &str) -> BTreeMap<String, String> {
+    let operations: Vec<Value> = if patch.is_empty() { Vec::new() } else { serde_json::from_str(patch).unwrap() };
+    let mut labels = BTreeMap::new();
+    for operation in operations {
+        let path = operation["path"].as_str().unwrap();
+        match (path.strip_prefix("/metadata/labels"), &operation["value"]) {
+            (Some(""), Value::Object(all)) => {
+                labels.extend(all.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())));
+            }
+            (Some(key), Value::String(value)) => {
+                labels.insert(key[1..].replace("~1", "/"), value.clone());
+            }
+            _ => {}
+        }
+    }
+    labels
+}
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
+    let cmdb = Cmdb::start();
+    let netbox = "/api/dcim/devices/?role=gpu-node&status=active&limit=1000&exclude=config_context";
+    for (path, file) in [
+        (netbox, "netbox-1.json"),
+        ("/api/dcim/devices/?limit=2&offset=2&role=gpu-node&status=active", "netbox-2.json"),
+        ("/MAAS/api/2.0/machines/", "maas.json"),
+        ("/api/v1/machines?role=cs", "sabakan.json"),
+        ("/topology.json", "topograph.json"),
+        ("/ansible.json", "ansible.json"),
+        ("/machines.csv", "table.csv"),
+    ] {
+        cmdb.answer(path, Some(&here(&recorded(file), &cmdb)));
+    }
+    cmdb.authorize("Token netbox-token");
+    cmdb.authorize("oauth_consumer_key=\"C1\", oauth_token=\"T2\", oauth_signature=\"%26S3\"");
+    let arguments = ["--policy", "DIR/policies", "--inventory-credentials", "DIR/credentials"];
+    let serve = Serve::start(&arguments, &[("NO_PROXY", "*")], |directory| {
+        fs::create_dir(directory.join("policies")).unwrap();
+        for (name, text) in policies(&cmdb) {
+            fs::write(directory.join("policies").join(format!("{name}.yaml")), text).unwrap();
+            cmdb.credentials(&directory.join("credentials"), &name);
+        }
+        for (name, file, content) in
+            [("netbox", "authorization", "Token netbox-token"), ("maas", "maas-api-key", "C1:T2:S3")]
+        {
+            let own = directory.join("credentials").join(name);
+            fs::remove_file(own.join("token")).unwrap();
+            fs::write(own.join(file), content).unwrap();
+        }
+    });
+    for (node, expected) in [
+        (
+            "gpu-01.dc1.example.com",
+            &[("nvlink-domain", "nvl-1"), ("rack", "Rack-A1"), ("site", "ams-1"), ("unit", "12")][..],
+        ),
+        ("gpu-03.dc1.example.com", &[("site", "ams-1")]),
+        ("metal-1", &[("hall", "hall-2"), ("pool", "training"), ("rack", "rack-b7")]),
+        ("metal-2", &[("hall", "hall-2"), ("pool", "training")]),
+        ("ansible-1", &[("rack", "9"), ("row", "c")]),
+        ("box-1", &[("rack", "R1"), ("unit", "12")]),
+        ("box-2", &[("rack", "R1")]),
+    ] {
+        let expected: BTreeMap<String, String> =
+            expected.iter().map(|(key, value)| (format!("place.example.com/{key}"), (*value).to_owned())).collect();
+        until(node, &serve, || added(&patch(&serve, node)) == expected);
+    }
+    until("sabakan", &serve, || {
+        added(&patch(&serve, "10.69.0.69"))
+            == labels(&[
+                ("datacenter", "tokyo1"),
+                ("place.example.com/index", "4"),
+                ("place.example.com/rack", "3"),
+                ("product", "R630"),
+            ])
+    });
+    until("topograph", &serve, || {
+        added(&patch(&serve, "fabric-1"))
+            == labels(&[
+                ("accelerator.topograph.run/domain", "nvl-1"),
+                ("accelerator.topograph.run/sub-domain", "nvl-1.rack-1"),
+                ("fabric.topograph.run/tier-0", "leaf-a"),
+                ("fabric.topograph.run/tier-1", "spine-a"),
+            ])
+    });
+    assert_eq!(added(&patch(&serve, "fabric-2")), labels(&[("fabric.topograph.run/tier-0", "leaf-b")]));
+}
+
+#[test]
+fn an_answer_that_changed_its_form_takes_no_label_away() {
+    let cmdb = Cmdb::start();
+    let policy = format!(
+        "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: fleet}}\nspec:\n  inventory:\n    - name: cmdb\n      \
+         url: https://127.0.0.1:{}/list\n      refresh: 1s\n      allow: [rack, unit]\n      answer:\n        items: /results\n        \
+         next: /next\n        node: item.name\n        labels: {{rack: item.rack, unit: item.unit}}\n",
+        cmdb.port
+    );
+    cmdb.answer("/list", Some(r#"{"results": [{"name": "n1", "rack": "7", "unit": 3}], "next": "list?page=2"}"#));
+    cmdb.answer("/list?page=2", Some(r#"{"results": [{"name": "n2", "rack": "8", "unit": 4}], "next": null}"#));
+    let arguments = ["--policy", "DIR/policy.yaml", "--inventory-credentials", "DIR/credentials"];
+    let serve = Serve::start(&arguments, &[("NO_PROXY", "*")], |directory| {
+        fs::write(directory.join("policy.yaml"), &policy).unwrap();
+        cmdb.credentials(&directory.join("credentials"), "cmdb");
+    });
+    let has =
+        |node: &str, rack: &str, unit: &str| added(&patch(&serve, node)) == labels(&[("rack", rack), ("unit", unit)]);
+    until("both pages", &serve, || has("n1", "7", "3") && has("n2", "8", "4"));
+    let is_failing = |yes: bool| {
+        let line = format!("nodegate_inventory_failing{{policy=\"fleet\",inventory=\"cmdb\"}} {}", u8::from(yes));
+        serve.get("/metrics").contains(&line)
+    };
+    let page = |of_n1: &str| format!(r#"{{"results": [{of_n1}], "next": "list?page=2"}}"#);
+    for (body, why) in [
+        (r#"{"data": []}"#.to_owned(), "it has nothing at /results"),
+        (r#"{"results": "none"}"#.to_owned(), "its items are neither a list nor an object"),
+        (
+            r#"{"results": [], "next": "https://elsewhere.example/list"}"#.to_owned(),
+            "its next page is at another scheme, host or port",
+        ),
+        (r#"{"results": [], "next": "list"}"#.to_owned(), "its pages do not end"),
+        (r#"{"results": [], "next": "list?page=3"}"#.to_owned(), "404"),
+        ("<html>".to_owned(), "it is neither a JSON object nor a list"),
+        (r#"{"results": [}"#.to_owned(), "it is not JSON, from line 1 column 14 on"),
+    ] {
+        cmdb.answer("/list", Some(&body));
+        until(why, &serve, || is_failing(true) && serve.log().contains(why));
+        assert!(has("n1", "7", "3") && has("n2", "8", "4"), "{body}");
+        cmdb.answer("/list", Some(&page(r#"{"name": "n1", "rack": "7", "unit": 3}"#)));
+        until("it answers", &serve, || is_failing(false));
+    }
+    // A field of one item; two items about one node; no name.
+    cmdb.answer("/list", Some(&page(r#"{"name": "n1", "rack": "9"}"#)));
+    until("the other rack", &serve, || has("n1", "9", "3"));
+    assert!(serve.log().contains("a label of an inventory is not used"), "{}", serve.log());
+    cmdb.answer(
+        "/list",
+        Some(&page(r#"{"name": "n2", "rack": "1", "unit": 1}, {"name": "n1", "rack": "5", "unit": 5}, {"rack": "6"}"#)),
+    );
+    until("the other node", &serve, || has("n1", "5", "5"));
+    assert!(has("n2", "8", "4"), "two items are about it");
+    cmdb.fail(Fault::Body(r#"{"results": [{"rack": "6"}]}"#));
+    until("no item names a node", &serve, || serve.log().contains("of item 1, node is unknown"));
+    assert!(has("n1", "5", "5"));
+}
