@@ -1,6 +1,6 @@
 //! What a change of labels and taints does to pods and DaemonSets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -49,6 +49,14 @@ impl Pod {
     /// The DaemonSet that owns it.
     fn daemon_set(&self) -> Option<&Owner> {
         owner(self).filter(|owner| owner.kind == "DaemonSet" && owner.api_version == "apps/v1")
+    }
+
+    /// The labels of nodes that the scheduler looks for to start it, each once. Pods of DaemonSets are for nodes that are there.
+    pub fn selected_labels(&self) -> BTreeSet<String> {
+        if self.is_over() || self.daemon_set().is_some() || self.is_static() {
+            return BTreeSet::new();
+        }
+        Requirements::of(&self.spec).needed_labels().map(str::to_owned).collect()
     }
 
     /// Whether it stands for a static pod, which the node's kubelet runs whatever the labels and taints are.
@@ -101,6 +109,23 @@ struct DaemonSetSpec {
 #[serde(default)]
 struct PodTemplate {
     spec: PodSpec,
+}
+
+impl DaemonSet {
+    /// Its namespace and name.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.metadata.namespace.as_deref().unwrap_or_default(), self.metadata.name)
+    }
+
+    /// The images of its containers.
+    pub fn images(&self) -> impl Iterator<Item = &str> {
+        self.spec.template.spec.containers.iter().flatten().map(|container| container.image.as_str())
+    }
+
+    /// Whether its pods start on a node with this taint.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        of_daemon_set(&self.spec.template.spec).toleration_of(taint).is_some()
+    }
 }
 
 /// What a change of nodes does to pods. DaemonSets are added first, then pods.

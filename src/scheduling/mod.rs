@@ -45,6 +45,13 @@ pub struct PodSpec {
     tolerations: Option<Vec<Toleration>>,
     topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
+    containers: Option<Vec<Container>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    image: String,
 }
 
 /// What a pod requires of the labels and taints of its node.
@@ -170,6 +177,14 @@ impl Requirements {
     /// (`k8s.io/kubernetes/pkg/apis/core/v1/helper`).
     fn toleration_of(&self, taint: &Taint) -> Option<&Toleration> {
         self.tolerations.iter().find(|toleration| tolerates(toleration, taint))
+    }
+
+    /// The labels that a node needs to accept the pod, some of which may be alternatives.
+    pub(crate) fn needed_labels(&self) -> impl Iterator<Item = &str> {
+        let terms = self.terms.iter().flatten().flat_map(|term| term.match_expressions.iter().flatten());
+        let of_terms = terms.filter(|wanted| matches!(&*wanted.operator, "In" | "Exists" | "Gt" | "Lt"));
+        let selected = self.node_selector.keys().chain(of_terms.map(|wanted| &wanted.key));
+        selected.chain(&self.needed_topology).map(String::as_str)
     }
 
     /// The topology keys that the pod refers to, needed or not.

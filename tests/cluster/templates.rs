@@ -107,5 +107,34 @@ async fn what_a_node_pool_is_told_is_what_a_hundred_of_its_nodes_have() {
         (&json!("example.com/serial"), &json!("value"))
     );
     export(&["--check", "--format", "nodepool-patch"]).with(0);
+
+    // A plan says what the pool lacks once pods select it.
+    let plan = || run(plane, None, &["plan", "--namespace", &nodegate.namespace]).with(0);
+    assert!(!plan().contains("Warning"), "{}", plan());
+    let pod = |name: &str, key: &str, operator: &str| {
+        let term = json!({"matchExpressions": [{"key": key, "operator": operator}]});
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "affinity": {"nodeAffinity": affinity}}})
+    };
+    let pods = [
+        pod("role", "node-role.kubernetes.io/gpu", "Exists"),
+        pod("serial", "example.com/serial", "Exists"),
+        pod("other", "example.com/tier", "DoesNotExist"),
+    ];
+    let pods = json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&pods)).unwrap();
+    let labels_of_pool = r#"{"spec": {"template": {"metadata": {"labels": {"node-role.kubernetes.io/gpu": null}}, "spec": {"taints": null}}}}"#;
+    plane.kubectl(&["patch", "nodepool", "gpu", "--type=merge", "-p", labels_of_pool], None).unwrap();
+    let text = plan();
+    let warnings: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("Warning: ")).collect();
+    let expected = [
+        "NodePool gpu does not say label node-role.kubernetes.io/gpu",
+        "NodePool gpu does not say taint ",
+        "label example.com/serial (rule templates/own) is not the same on all nodes of NodePool gpu",
+    ];
+    assert_eq!(warnings.len(), expected.len(), "{text}");
+    assert!(expected.iter().all(|start| warnings.iter().any(|warning| warning.starts_with(start))), "{text}");
+    plane.kubectl(&["delete", "-f", "-", "--grace-period=0", "--force"], Some(&pods)).unwrap();
     nodegate.terminate();
 }

@@ -222,3 +222,40 @@ error: FILE was not read
         assert!(said.contains(part), "{part} in {said}");
     }
 }
+
+#[test]
+fn what_publishes_the_labels_of_a_gate_has_to_start_on_a_node_that_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "gates"}, "spec": {"gates": [
+        {"name": "gpu", "labels": ["nvidia.com/gpu.product", "nvidia.com/gpu.count", "rack"]},
+        {"name": "pci", "labels": ["feature.node.kubernetes.io/pci-10de.present"]}]}});
+    let set = |name: &str, image: &str, toleration: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": {
+            "containers": [{"name": "c", "image": image}], "tolerations": [toleration]}}}})
+    };
+    let node_only = json!({"key": "nvidia.com/gpu", "operator": "Exists"});
+    let sets = [
+        set("gfd", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", node_only.clone()),
+        set("nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.0", json!({"operator": "Exists"})),
+        set("agent", "example.com/agent", node_only),
+    ];
+    let write = |name: &str, content: &Value| std::fs::write(directory.path().join(name), content.to_string()).unwrap();
+    write("gates.json", &policy);
+    write("sets.json", &json!({"apiVersion": "v1", "kind": "List", "items": sets}));
+    let planned = |more: &[&str]| {
+        let arguments = [&["nodes.json", "--policy", "gates.json", "--pods", "sets.json"], more].concat();
+        let output = command(directory.path(), &arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = planned(&[]);
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("Warning")).collect();
+    let expected = "Warning: policy \"gates\", gate:gpu: nodes wait for nvidia.com/gpu.product, nvidia.com/gpu.count, but DaemonSet gpu/gfd, \
+         which publishes this, does not tolerate the pending taint startup-taint.cluster-autoscaler.kubernetes.io/nodegate:NoSchedule; \
+         add a toleration with its key and operator Exists";
+    assert_eq!(warnings, [expected], "{text}");
+    let plan: Value = serde_json::from_str(&planned(&["-o", "json"])).unwrap();
+    assert_conforms("plan", &plan);
+    assert_eq!(plan["shutOut"][0]["daemonSet"], "gpu/gfd");
+    assert!(planned(&["--pending-taint-key", "nvidia.com/gpu"]).lines().all(|line| !line.starts_with("Warning")));
+}

@@ -1,17 +1,20 @@
 //! `nodegate plan`: shows what policies would change on nodes and what that does to pods, without changing anything.
 
+mod autoscalers;
 pub(in crate::cli) mod decided;
 pub(in crate::cli) mod document;
+mod gates;
 pub(in crate::cli) mod pods;
 pub(in crate::cli) mod text;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use kube::Client;
 
 use crate::cli::Findings;
+use crate::cli::shared::autoscalers::document::Difference;
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, NO_NODES};
 use crate::cli::shared::cluster::effective_policies::{self, Proposal};
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
@@ -21,7 +24,8 @@ use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::{self, Found};
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use crate::scheduling::{Impact, Transition};
+use crate::scheduling::Transition;
+use autoscalers::Pools;
 pub(crate) use document::Plan;
 use document::{KeyOfProgram, NodePlan, Op, Policies, Summary};
 use nodegate_base::kube_error::in_words;
@@ -29,8 +33,9 @@ use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{MaxRemovals, Unreadable};
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
-use nodegate_policy::{Exemptions, Field, NodeFacts, PolicySet, plan_reconcile};
+use nodegate_policy::{Exemptions, Field, NodeFacts, PendingTaints, PolicySet, plan_reconcile};
 use nodegate_stores::files::Sources;
+use pods::Workloads;
 
 /// Show what policies would change, and which pods that affects
 ///
@@ -104,6 +109,9 @@ enum By {
 #[derive(Default)]
 struct Draft {
     nodes: Vec<NodePlan>,
+    autoscalers: Vec<Difference>,
+    /// The pending taints that the nodes have while they wait: key and effect.
+    pending: BTreeSet<(String, String)>,
     transitions: Vec<Transition>,
 }
 
@@ -132,6 +140,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
             let Scene { node, .. } = &scene(args, &found, saved.clone());
             let text = node.to_string();
             let facts = NodeFacts::parse(&text).with_context(|| found.file.clone())?;
+            draft.note_pending(&facts, &args.served.pending.taints());
             let simulated = simulate(&set, &scene(args, &found, saved), &Exemptions::default());
             draft.add(&facts, decided::of_write(&facts, &simulated.with_context(|| found.file.clone())?))
         } else {
@@ -141,11 +150,11 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
         planned.file = Some(found.file);
         draft.nodes.push(planned);
     }
-    let mut impact = Impact::new(std::mem::take(&mut draft.transitions));
-    pods::of_files(&args.pods, &mut impact)?;
+    let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
+    workloads.add_of_files(&args.pods)?;
     let Published { names, hash } = Published::of(&set);
     let policies = Policies { names, hash, ..Policies::default() };
-    Ok(draft.finish(args, policies, &set, Ok(impact)))
+    Ok(draft.finish(args, policies, &set, Ok(workloads)))
 }
 
 async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Plan> {
@@ -160,26 +169,36 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     let left_alone = if now.as_ref() == Some(&then) { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
     let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
+    let mut pools = Pools::of_cluster(&client, set, &args.served).await;
     let take = |member: Result<KnownNode, Unreadable>| {
         let planned = match member {
-            Ok(member) => draft.add_member(args, set, in_force.as_ref(), &member, &left_alone)?,
+            Ok(member) => {
+                let planned = draft.add_member(args, set, in_force.as_ref(), &member, &left_alone)?;
+                if let Some(pools) = pools.as_mut().filter(|_| planned.unreadable.is_none()) {
+                    pools.add(&member)?;
+                }
+                planned
+            }
             Err(error) => NodePlan { node: error.name, unreadable: Some(error.why), ..NodePlan::default() },
         };
         draft.nodes.push(planned);
         Ok(())
     };
-    known_node::each(&client, &place, &known, take).await?;
+    let remembered = known_node::each(&client, &place, &known, take).await?;
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
-    let mut impact = Impact::new(std::mem::take(&mut draft.transitions));
+    let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
+    let asks_pods = pools.is_some() || !set.awaited_of_publishers().is_empty();
     let listed = match () {
-        () if impact.is_none() => Ok(()),
+        () if workloads.impact.is_none() && (args.no_pods || !asks_pods) => Ok(()),
         () if args.no_pods => Err("--no-pods is set".to_owned()),
-        () => pods::of_cluster(&client, &mut impact).await,
+        () => workloads.add_of_cluster(&client).await,
     };
+    let found = pools.map(|pools| pools.finish(remembered, &workloads.selected)).transpose()?;
+    draft.autoscalers = found.unwrap_or_default();
     let Published { names, hash } = then;
     let (added, replaced, removed) = (added.clone(), replaced.clone(), removed.clone());
     let policies = Policies { names, hash, in_force: now.map(|now| now.hash), added, replaced, removed };
-    Ok(draft.finish(args, policies, set, listed.map(|()| impact)))
+    Ok(draft.finish(args, policies, set, listed.map(|()| workloads)))
 }
 
 impl Draft {
@@ -201,6 +220,7 @@ impl Draft {
             Err(error) => return Err(error.into()),
         };
         let pending = args.served.pending.taints();
+        self.note_pending(&facts, &pending);
         let stored = member.stored(&facts, &pending);
         let plan = plan_reconcile(set, &stored);
         let skipped = |field, key: &str| {
@@ -208,6 +228,12 @@ impl Draft {
         };
         let change = plan.change(|_| true, skipped);
         Ok(self.add(&facts, decided::of_stored(&stored, &plan, change.as_ref(), in_force)))
+    }
+
+    /// Remembers the taint that the node has while it waits.
+    fn note_pending(&mut self, node: &NodeFacts<'_>, pending: &PendingTaints) {
+        let taint = pending.for_node(node);
+        self.pending.insert((taint.key.to_string(), taint.effect.as_str().to_owned()));
     }
 
     /// Remembers how the scheduler sees the node before and after.
@@ -218,12 +244,20 @@ impl Draft {
         planned
     }
 
-    fn finish(self, args: &PlanArgs, policies: Policies, set: &PolicySet, impact: Result<Impact, String>) -> Plan {
+    fn finish(
+        self,
+        args: &PlanArgs,
+        policies: Policies,
+        set: &PolicySet,
+        workloads: Result<Workloads, String>,
+    ) -> Plan {
         let mut nodes = self.nodes;
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
-        let (pods_unknown, (pods, daemon_sets)) = match impact {
-            Ok(impact) => (None, impact.finish()),
-            Err(why) => (Some(why), Default::default()),
+        let (pods_unknown, shut_out, (pods, daemon_sets)) = match workloads {
+            Ok(Workloads { impact, daemon_sets, .. }) => {
+                (None, gates::shut_out(set, &self.pending, &daemon_sets), impact.finish())
+            }
+            Err(why) => (Some(why), Vec::new(), Default::default()),
         };
         let of = |holds: &dyn Fn(&NodePlan) -> bool| nodes.iter().filter(|node| holds(node)).count();
         let loses = |node: &NodePlan| {
@@ -244,7 +278,19 @@ impl Draft {
         };
         let trusting = set.trusting_rules().collect();
         let keys_of_programs = KeyOfProgram::all(set);
-        Plan { policies, nodes, pods, daemon_sets, pods_unknown, trusting, keys_of_programs, summary }
+        let autoscalers = self.autoscalers;
+        Plan {
+            policies,
+            nodes,
+            pods,
+            daemon_sets,
+            pods_unknown,
+            trusting,
+            keys_of_programs,
+            autoscalers,
+            shut_out,
+            summary,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `nodegate export`: policies in formats that work without nodegate.
 
-pub(in crate::cli) mod autoscaler;
+mod autoscaler;
 mod firstboot;
 
 use serde_json::{Value as Json, json};

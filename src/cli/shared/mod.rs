@@ -1,5 +1,6 @@
 //! What several commands use.
 
+pub(super) mod autoscalers;
 pub(super) mod cluster;
 pub(super) mod editor_schema;
 pub(super) mod failure_policy;

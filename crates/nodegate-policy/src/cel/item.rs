@@ -45,25 +45,32 @@ impl Expression {
     /// # Errors
     /// Returns a sentence if it fails, or yields something else.
     pub fn text_of(&self, item: &Item<'_>) -> Result<Option<String>, String> {
-        let value = self.compiled.evaluate(&item.0).map_err(|error| error.to_string())?;
-        let Some(value) = value.content() else { return Ok(None) };
-        let text = value.as_str().map(str::to_owned);
-        let text = text.or_else(|| value.as_i64().map(|number| number.to_string()));
-        let text = text.or_else(|| value.as_bool().map(|value| value.to_string()));
-        let text = text.or_else(|| value.as_f64().map(|number| number.to_string()));
-        text.map(Some).ok_or_else(|| "it yields neither text nor a number, true or false".to_owned())
+        text(&self.compiled.evaluate(&item.0).map_err(|error| error.to_string())?)
     }
 
-    /// The labels that it yields for an item; none for null, and for an optional without a value.
+    /// The labels that it yields for an item, each as [text](Self::text_of); none for null, and for an optional without a value.
     ///
     /// # Errors
-    /// Returns a sentence if it fails, or yields something else than a map of texts.
+    /// Returns a sentence if it fails, or yields something else than a map of these.
     pub fn labels_of(&self, item: &Item<'_>) -> Result<BTreeMap<String, String>, String> {
         let value = self.compiled.evaluate(&item.0).map_err(|error| error.to_string())?;
         let Some(value) = value.content() else { return Ok(BTreeMap::new()) };
-        let text = |value: &Value<'_>| value.as_str().map(str::to_owned);
-        let entries = value.entries().into_iter().flatten().map(|(key, value)| text(&key).zip(text(&value)));
-        let labels: Option<BTreeMap<_, _>> = entries.collect();
-        labels.filter(|_| value.is_map()).ok_or_else(|| "it does not yield a map of texts".to_owned())
+        let entries = value.entries().ok_or_else(|| "it does not yield a map".to_owned())?;
+        let mut labels = BTreeMap::new();
+        for (key, value) in entries {
+            if let Some((key, value)) = text(&key)?.zip(text(&value)?) {
+                labels.insert(key, value);
+            }
+        }
+        Ok(labels)
     }
+}
+
+fn text(value: &Value<'_>) -> Result<Option<String>, String> {
+    let Some(value) = value.content() else { return Ok(None) };
+    let text = value.as_str().map(str::to_owned);
+    let text = text.or_else(|| value.as_i64().map(|number| number.to_string()));
+    let text = text.or_else(|| value.as_bool().map(|value| value.to_string()));
+    let text = text.or_else(|| value.as_f64().map(|number| number.to_string()));
+    text.map(Some).ok_or_else(|| "it yields neither text nor a number, true or false".to_owned())
 }

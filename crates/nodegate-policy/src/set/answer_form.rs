@@ -161,8 +161,11 @@ mod tests {
         let said = form.of_json(Some("n1"), &item.to_string()).unwrap();
         assert_eq!((said.node.as_deref(), said.labels), (Some("n1"), labels(&[("x/a", "3")])));
         assert_eq!(said.unknown.len(), 1);
-        let why = form.of_json(Some("n1"), &json!({"labels": {"a": 1}}).to_string()).unwrap_err();
-        assert_eq!(why, "labelMap is unknown: it does not yield a map of texts");
+        let item = json!({"labels": {"x/a": 1, "x/b": null}, "rack": null, "unit": 3}).to_string();
+        assert_eq!(form.of_json(Some("n1"), &item).unwrap().labels, labels(&[("unit", "3"), ("x/a", "1")]));
+        let why = |labels: Json| form.of_json(Some("n1"), &json!({"labels": labels}).to_string()).unwrap_err();
+        assert_eq!(why(json!([])), "labelMap is unknown: it does not yield a map");
+        assert_eq!(why(json!({"a": {}})), "labelMap is unknown: it yields neither text nor a number, true or false");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::api::gates::OnTimeout;
 use crate::api::names::LabelKey;
+use crate::facts::publishers::Publisher;
 use crate::set::matcher::{Condition, Matcher};
 use crate::set::rule::RuleId;
 
@@ -18,7 +19,27 @@ pub(crate) struct Gate {
     pub(crate) on_timeout: OnTimeout,
 }
 
+/// A label that a gate waits for, and that a program which runs on each node publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedLabel {
+    /// The gate.
+    pub gate: RuleId,
+    /// The key of the label.
+    pub key: String,
+    /// Parts of the image names of the program.
+    pub images: &'static [&'static str],
+}
+
 impl Gate {
+    /// The labels that programs on the nodes themselves publish.
+    pub(crate) fn published_on_nodes(&self) -> impl Iterator<Item = AwaitedLabel> {
+        self.labels.iter().filter_map(|key| {
+            let images = Publisher::of(key.as_str())?.images();
+            let label = || AwaitedLabel { gate: self.id.clone(), key: key.to_string(), images };
+            (!images.is_empty()).then(label)
+        })
+    }
+
     /// Whether it waits for this label, or for nodes with it.
     pub(crate) fn names_label(&self, key: &str) -> bool {
         self.labels.iter().any(|label| label.as_str() == key)

@@ -30,7 +30,7 @@ use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
 use crate::set::defaults::GivenByDefault;
-use crate::set::gates::Gate;
+use crate::set::gates::{AwaitedLabel, Gate};
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -139,6 +139,11 @@ impl PolicySet {
     /// The pools.
     pub(crate) fn pools(&self) -> &Pools {
         &self.parts.pools
+    }
+
+    /// The labels that gates wait for, and that programs on the nodes themselves publish.
+    pub fn awaited_of_publishers(&self) -> Vec<AwaitedLabel> {
+        self.gates().iter().flat_map(Gate::published_on_nodes).collect()
     }
 
     /// The longest that a gate makes a node wait after its creation; `None` without gates.

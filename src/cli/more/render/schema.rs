@@ -6,7 +6,7 @@ use crate::cli::look::report::{Report, Violations};
 use crate::cli::policies::init::Summary;
 use crate::cli::policies::plan::Plan;
 use crate::cli::run::certs::Certificates;
-use crate::cli::run::export::autoscaler::{Differences, Templates};
+use crate::cli::shared::autoscalers::document::{Differences, Templates};
 use crate::cli::shared::editor_schema;
 use nodegate_onnode::probe::Probe;
 use nodegate_policy::api::schema::output_schema_of;

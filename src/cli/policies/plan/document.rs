@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::gates::ShutOut;
+use crate::cli::shared::autoscalers::document::Difference;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod};
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::{Field, LeftOut, LintName, Note, PolicyError, PolicySet, RuleId};
@@ -26,6 +28,10 @@ pub(crate) struct Plan {
     pub(in crate::cli) trusting: Vec<String>,
     /// Keys in these policies that programs set (the warning `set-by-program`).
     pub(in crate::cli) keys_of_programs: Vec<KeyOfProgram>,
+    /// What NodePools and MachineDeployments of the cluster do not tell autoscalers: of labels that pods select, and of taints.
+    pub(in crate::cli) autoscalers: Vec<Difference>,
+    /// DaemonSets that publish what gates wait for, and cannot start on nodes that wait.
+    pub(in crate::cli) shut_out: Vec<ShutOut>,
     /// Totals.
     pub(in crate::cli) summary: Summary,
 }

@@ -1,5 +1,6 @@
 //! Reads the pods and DaemonSets that planned changes may affect, from a cluster or from files.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -11,18 +12,55 @@ use serde_json::Value as Json;
 
 use crate::cli::shared::node_files::{self, Object, Wanted};
 use crate::cli::shared::output;
-use crate::scheduling::{DaemonSet, Impact, Pod};
+use crate::scheduling::{DaemonSet, Impact, Pod, Transition};
 use nodegate_controller::{NodesError, each_object};
 
-/// Adds the DaemonSets and pods of the cluster.
-///
-/// # Errors
-/// Returns a sentence if they cannot be listed.
-pub(in crate::cli) async fn of_cluster(client: &Client, impact: &mut Impact) -> Result<(), String> {
-    let sets = each(client, &DaemonSetObject::url_path(&(), None), |set: DaemonSet| impact.add_daemon_set(&set)).await;
-    sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
-    let pods = each_of_cluster(client, |pod| impact.add_pod(&pod)).await;
-    pods.map_err(|error| format!("could not list pods: {error}"))
+/// What pods and DaemonSets say.
+pub(super) struct Workloads {
+    /// What the change of nodes does to them.
+    pub(super) impact: Impact,
+    /// By how many pods each label is selected.
+    pub(super) selected: BTreeMap<String, usize>,
+    pub(super) daemon_sets: Vec<DaemonSet>,
+}
+
+impl Workloads {
+    /// Those of a fleet that changes so.
+    pub(super) fn new(transitions: Vec<Transition>) -> Self {
+        Self { impact: Impact::new(transitions), selected: BTreeMap::new(), daemon_sets: Vec::new() }
+    }
+
+    fn add_daemon_set(&mut self, set: DaemonSet) {
+        self.impact.add_daemon_set(&set);
+        self.daemon_sets.push(set);
+    }
+
+    fn add_pod(&mut self, pod: &Pod) {
+        pod.selected_labels().into_iter().for_each(|key| *self.selected.entry(key).or_default() += 1);
+        self.impact.add_pod(pod);
+    }
+
+    /// Adds the DaemonSets and pods of the cluster.
+    ///
+    /// # Errors
+    /// Returns a sentence if they cannot be listed.
+    pub(super) async fn add_of_cluster(&mut self, client: &Client) -> Result<(), String> {
+        let sets = each(client, &DaemonSetObject::url_path(&(), None), |set| self.add_daemon_set(set)).await;
+        sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
+        let pods = each_of_cluster(client, |pod| self.add_pod(&pod)).await;
+        pods.map_err(|error| format!("could not list pods: {error}"))
+    }
+
+    /// Adds the DaemonSets and pods of files, as `kubectl get daemonsets,pods --all-namespaces -o json` prints them.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or contains neither.
+    pub(super) fn add_of_files(&mut self, paths: &[PathBuf]) -> anyhow::Result<()> {
+        let (sets, pods) = objects(paths)?;
+        sets.into_iter().for_each(|set| self.add_daemon_set(set));
+        pods.iter().for_each(|pod| self.add_pod(pod));
+        Ok(())
+    }
 }
 
 /// Reads every pod of the cluster.
@@ -47,21 +85,10 @@ async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl F
     Ok(())
 }
 
-/// Adds the DaemonSets and pods of files, as `kubectl get daemonsets,pods --all-namespaces -o json` prints them.
-///
-/// # Errors
-/// Returns an error if a file cannot be read or contains neither.
-pub(in crate::cli) fn of_files(paths: &[PathBuf], impact: &mut Impact) -> anyhow::Result<()> {
-    let (sets, pods) = objects(paths)?;
-    sets.iter().for_each(|set| impact.add_daemon_set(set));
-    pods.iter().for_each(|pod| impact.add_pod(pod));
-    Ok(())
-}
-
 /// Reads every pod of files.
 ///
 /// # Errors
-/// See [`of_files`].
+/// Returns an error if a file cannot be read or contains neither pods nor DaemonSets.
 pub(in crate::cli) fn each_of_files(paths: &[PathBuf], take: impl FnMut(&Pod)) -> anyhow::Result<()> {
     objects(paths)?.1.iter().for_each(take);
     Ok(())

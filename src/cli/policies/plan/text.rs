@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anstyle::AnsiColor;
 
 use crate::cli::policies::plan::document::{Change, KeyOfProgram, NodePlan, Op, Plan, Policies, Summary};
+use crate::cli::policies::plan::{autoscalers, gates};
 use crate::cli::shared::terminal_lines::Lines;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod, Effect};
 use nodegate_base::text::{counted, or_quotes};
@@ -68,6 +69,15 @@ pub(super) fn of(plan: &Plan, by_node: bool, colors: bool) -> Lines {
         let policy = policy.iter().map(|policy| format!("policy {policy:?}, ")).collect::<String>();
         let help = help.iter().map(|help| format!("; {help}")).collect::<String>();
         lines.add("", &format!("Warning: {policy}{field}: {message}{help}"));
+    }
+    for found in &plan.shut_out {
+        lines.add("", &format!("Warning: {}", gates::in_words(found)));
+    }
+    for found in &plan.autoscalers {
+        lines.add("", &format!("Warning: {}", autoscalers::in_words(found)));
+    }
+    if !plan.autoscalers.is_empty() {
+        lines.add("", "`nodegate export autoscaler` prints what autoscalers must be told");
     }
     lines
 }

@@ -1,18 +1,15 @@
 //! `nodegate export autoscaler`: what the templates of autoscalers must say about the next node of each pool.
 
-mod check;
-mod declared;
-mod document;
-mod formats;
-mod groups;
-mod pool_id;
-mod provisioners;
-
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
 
 use crate::cli::Findings;
+use crate::cli::shared::autoscalers::declared::{self, Declared};
+use crate::cli::shared::autoscalers::document::Templates;
+use crate::cli::shared::autoscalers::groups::Groups;
+use crate::cli::shared::autoscalers::provisioners::Provisioner;
+use crate::cli::shared::autoscalers::{TemplateFormat, check, formats};
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, NO_NODES};
 use crate::cli::shared::cluster::effective_policies;
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
@@ -22,12 +19,8 @@ use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use declared::Declared;
-pub(crate) use document::{Differences, Templates};
-use groups::Groups;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::simulate::node_name;
-use provisioners::Provisioner;
 
 /// What the templates of autoscalers must say, so that they know nodegate's labels and taints
 ///
@@ -68,21 +61,6 @@ pub(super) struct ExportAutoscalerArgs {
     output: Format,
 }
 
-/// The words of an autoscaler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum TemplateFormat {
-    /// Tags of Auto Scaling groups, for Cluster Autoscaler on AWS
-    AsgTags,
-    /// Tags of virtual machine scale sets, for Cluster Autoscaler on Azure
-    VmssTags,
-    /// Annotations of MachineDeployments, for Cluster Autoscaler with Cluster API
-    CapiAnnotations,
-    /// NodePools of Karpenter, for `kubectl apply --server-side`
-    NodepoolPatch,
-    /// Flags of Cluster Autoscaler, for labels that differ between the nodes of a pool
-    Flags,
-}
-
 pub(super) fn run(args: &ExportAutoscalerArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     ensure!(
         !(args.check && args.format == Some(TemplateFormat::Flags)),
@@ -106,7 +84,7 @@ pub(super) fn run(args: &ExportAutoscalerArgs, invocation: Invocation) -> anyhow
     };
     templates.tell_unknown();
     if args.check {
-        let differences = check::differences(&templates, &declared, args.format)?;
+        let differences = check::differences(&templates, &declared, args.format, |_| false)?;
         match args.output {
             Format::Table => output::print(&differences.in_words())?,
             format => output::print(&output::structured(format, &differences)?)?,

@@ -13,11 +13,11 @@ use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::TemplateKey;
 
 /// How tags of a provider say labels and taints (`kubernetes/autoscaler`, `cluster-autoscaler/cloudprovider`).
-pub(super) struct Tags {
+pub(in crate::cli) struct Tags {
     /// What has tags.
-    pub(super) kind: &'static str,
+    pub(in crate::cli) kind: &'static str,
     /// What prints them.
-    pub(super) command: &'static str,
+    pub(in crate::cli) command: &'static str,
     label: &'static str,
     taint: &'static str,
     /// Whether a key is written with `_` for `/`, and with `~2` for `_`.
@@ -27,7 +27,7 @@ pub(super) struct Tags {
 }
 
 /// Of AWS (`aws/auto_scaling_groups`). Limits: Amazon EC2 Auto Scaling, "Tag naming and usage restrictions".
-pub(super) const ASG: Tags = Tags {
+pub(in crate::cli) const ASG: Tags = Tags {
     kind: "Auto Scaling group",
     command: "aws autoscaling describe-auto-scaling-groups",
     label: "k8s.io/cluster-autoscaler/node-template/label/",
@@ -37,7 +37,7 @@ pub(super) const ASG: Tags = Tags {
 };
 
 /// Of Azure (`azure/azure_template.go`). Limits: Azure Resource Manager, "Use tags to organize your Azure resources".
-pub(super) const VMSS: Tags = Tags {
+pub(in crate::cli) const VMSS: Tags = Tags {
     kind: "scale set",
     command: "az vmss list",
     label: "k8s.io_cluster-autoscaler_node-template_label_",
@@ -60,12 +60,12 @@ impl Tags {
     }
 
     /// The key of the label that a tag says.
-    pub(super) fn label(&self, tag: &str) -> Option<String> {
+    pub(in crate::cli) fn label(&self, tag: &str) -> Option<String> {
         tag.strip_prefix(self.label).map(|key| self.key(key))
     }
 
     /// The key of the taint that a tag says.
-    pub(super) fn taint(&self, tag: &str) -> Option<String> {
+    pub(in crate::cli) fn taint(&self, tag: &str) -> Option<String> {
         tag.strip_prefix(self.taint).map(|key| self.key(key))
     }
 
@@ -91,7 +91,7 @@ impl Tags {
 }
 
 /// Why the words of an autoscaler cannot say a label or taint of a pool.
-pub(super) fn refused(format: TemplateFormat, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
+pub(in crate::cli) fn refused(format: TemplateFormat, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
     match format {
         TemplateFormat::AsgTags => ASG.refused(pool, key),
         TemplateFormat::VmssTags => VMSS.refused(pool, key),
@@ -109,7 +109,7 @@ pub(super) fn refused(format: TemplateFormat, pool: &PoolTemplate, key: &Templat
 ///
 /// # Errors
 /// Returns an error if groups of several clusters have the name of a pool.
-pub(super) fn text(
+pub(in crate::cli) fn text(
     format: TemplateFormat,
     templates: &Templates,
     declared: &[Declared],

@@ -7,14 +7,16 @@ use super::formats::refused;
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::{Key, TemplateKey, VaryingKey};
 
-/// What differs between what nodes will have and what autoscalers are told.
+/// What differs between what nodes will have and what autoscalers are told. A label that is not the same on all nodes is no fault
+/// of a template that does not have it, unless it `is_selected`.
 ///
 /// # Errors
 /// Returns an error if groups of several clusters have the name of a pool.
-pub(super) fn differences(
+pub(in crate::cli) fn differences(
     templates: &Templates,
     declared: &[Declared],
     format: Option<TemplateFormat>,
+    is_selected: impl Fn(&str) -> bool,
 ) -> anyhow::Result<Differences> {
     let mut found = Differences { pools: templates.pools.len(), differences: Vec::new(), not_found: Vec::new() };
     for pool in &templates.pools {
@@ -27,7 +29,7 @@ pub(super) fn differences(
             // What the words of an autoscaler cannot say is not missing in them.
             let said = pool.same.iter().filter(|key| format.is_none_or(|format| refused(format, pool, key).is_none()));
             found.differences.extend(said.filter_map(|key| compared.same(key)));
-            found.differences.extend(pool.varying.iter().filter_map(|key| compared.varying(key)));
+            found.differences.extend(pool.varying.iter().filter_map(|key| compared.varying(key, &is_selected)));
             found.differences.extend(pool.absent.iter().filter_map(|key| compared.absent(key)));
         }
     }
@@ -63,6 +65,7 @@ impl Compared<'_> {
             values: Vec::new(),
             told: self.told(field, key, effect).map(|values| values.join(", ")),
             rule: None,
+            pods: None,
         }
     }
 
@@ -83,10 +86,13 @@ impl Compared<'_> {
     }
 
     /// What differs between nodes. Of several values that it is told, the autoscaler expects one.
-    fn varying(&self, varying: &VaryingKey) -> Option<Difference> {
+    fn varying(&self, varying: &VaryingKey, is_selected: impl Fn(&str) -> bool) -> Option<Difference> {
         let VaryingKey { field, key, effect, values, policy, rule, .. } = varying;
         let at = (*field, key.as_str(), effect.as_deref());
-        let told = self.told(at.0, at.1, at.2)?;
+        let told = self.told(at.0, at.1, at.2).unwrap_or_default();
+        if told.is_empty() && !(*field == FieldName::Label && is_selected(key)) {
+            return None;
+        }
         let is_one_of_them = told.len() > 1 && varying.is_on_all(self.pool.nodes);
         if is_one_of_them && values.iter().all(|value| told.contains(value)) {
             return None;

@@ -27,7 +27,7 @@ const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
 const NAMELESS: &str = "xn--node-of-no-name";
 
 /// The pools of a fleet.
-pub(super) struct Groups<'a> {
+pub(in crate::cli) struct Groups<'a> {
     set: &'a PolicySet,
     by: Option<&'a LabelKey>,
     format: Option<TemplateFormat>,
@@ -36,7 +36,7 @@ pub(super) struct Groups<'a> {
     without_pool: usize,
     joining: usize,
     /// What pools remember.
-    pub(super) remembered: Arc<PoolMemory>,
+    pub(in crate::cli) remembered: Arc<PoolMemory>,
     elsewhere: Publishers,
 }
 
@@ -73,7 +73,7 @@ impl Pool {
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         set: &'a PolicySet,
         by: Option<&'a LabelKey>,
         format: Option<TemplateFormat>,
@@ -96,7 +96,7 @@ impl<'a> Groups<'a> {
     ///
     /// # Errors
     /// Returns an error if a field of the node has an unexpected type.
-    pub(super) fn add(&mut self, member: &KnownNode) -> anyhow::Result<()> {
+    pub(in crate::cli) fn add(&mut self, member: &KnownNode) -> anyhow::Result<()> {
         let facts = member.facts()?;
         let stored = member.stored(&facts, &self.pending);
         // It may lack what its rules and others give it.
@@ -127,7 +127,7 @@ impl<'a> Groups<'a> {
     ///
     /// # Errors
     /// Returns an error if it says so in fields of an unexpected type.
-    pub(super) fn add_empty(&mut self, declared: &Declared) -> anyhow::Result<()> {
+    pub(in crate::cli) fn add_empty(&mut self, declared: &Declared) -> anyhow::Result<()> {
         let known = self.pools.keys().any(|id| id.is(declared));
         let Some(next) = declared.next_node.as_ref().filter(|_| !known) else { return Ok(()) };
         let (text, no_answers) = (next.node.to_string(), InventoryAnswers::default());
@@ -188,7 +188,7 @@ impl<'a> Groups<'a> {
         group.map(|(key, name)| id(name, HeldBy::Label(key))).or_else(proven)
     }
 
-    pub(super) fn finish(self) -> Templates {
+    pub(in crate::cli) fn finish(self) -> Templates {
         let mut of_name: BTreeMap<String, usize> = BTreeMap::new();
         self.pools.keys().for_each(|id| *of_name.entry(id.name.clone()).or_default() += 1);
         let assigned = assigned(self.set);

@@ -15,44 +15,44 @@ use nodegate_policy::templates::{Key, TemplateKey, Varies, VaryingKey};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Templates {
     /// Every pool, sorted by name.
-    pub(super) pools: Vec<PoolTemplate>,
+    pub(in crate::cli) pools: Vec<PoolTemplate>,
     /// The number of nodes that are in no pool.
-    pub(super) nodes_without_pool: usize,
+    pub(in crate::cli) nodes_without_pool: usize,
     /// The number of nodes that are left out, because they have the pending taint.
-    pub(super) joining_nodes: usize,
+    pub(in crate::cli) joining_nodes: usize,
 }
 
 /// What the template of one pool must say.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PoolTemplate {
+pub(in crate::cli) struct PoolTemplate {
     /// What it is called: its name, or where several pools have that name, what tells it from them as well.
-    pub(super) pool: String,
+    pub(in crate::cli) pool: String,
     #[serde(skip)]
-    pub(super) id: PoolId,
+    pub(in crate::cli) id: PoolId,
     /// The number of nodes that were looked at; 0 if only a NodePool or MachineDeployment says what its nodes will be.
-    pub(super) nodes: usize,
+    pub(in crate::cli) nodes: usize,
     /// The labels and taints that its next node will have from nodegate, sorted by field and key.
-    pub(super) same: Vec<TemplateKey>,
+    pub(in crate::cli) same: Vec<TemplateKey>,
     /// Those that differ between its nodes, so that no template can have them, sorted by field and key.
-    pub(super) varying: Vec<VaryingKey>,
+    pub(in crate::cli) varying: Vec<VaryingKey>,
     /// Rules of which it is not known what they give, sorted.
-    pub(super) unknown: Vec<UnknownRule>,
+    pub(in crate::cli) unknown: Vec<UnknownRule>,
     /// What rules assign elsewhere: its nodes have it from nobody.
     #[serde(skip)]
-    pub(super) absent: BTreeSet<Key>,
+    pub(in crate::cli) absent: BTreeSet<Key>,
 }
 
 /// A rule of which it is not known whether it matches, or what it assigns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct UnknownRule {
+pub(in crate::cli) struct UnknownRule {
     /// The policy.
-    pub(super) policy: String,
+    pub(in crate::cli) policy: String,
     /// The rule in it.
-    pub(super) rule: String,
+    pub(in crate::cli) rule: String,
     /// Why.
-    pub(super) reason: String,
+    pub(in crate::cli) reason: String,
 }
 
 /// What differs between what autoscalers are told, and what nodes will have.
@@ -60,44 +60,47 @@ pub(super) struct UnknownRule {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Differences {
     /// The number of pools that were compared.
-    pub(super) pools: usize,
+    pub(in crate::cli) pools: usize,
     /// The differences, sorted by pool, field and key.
-    pub(super) differences: Vec<Difference>,
+    pub(in crate::cli) differences: Vec<Difference>,
     /// Pools of which nothing was found that an autoscaler is told, sorted.
-    pub(super) not_found: Vec<String>,
+    pub(in crate::cli) not_found: Vec<String>,
 }
 
 /// A label or taint of which an autoscaler is not told what nodes will have.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     /// The name of the pool.
-    pub(super) pool: String,
+    pub(in crate::cli) pool: String,
     /// What tells the autoscaler, as `KIND NAME`.
-    pub(super) told_by: String,
+    pub(in crate::cli) told_by: String,
     /// What is wrong.
-    pub(super) because: Wrong,
+    pub(in crate::cli) because: Wrong,
     /// The part of the node.
-    pub(super) field: FieldName,
+    pub(in crate::cli) field: FieldName,
     /// The key.
-    pub(super) key: String,
+    pub(in crate::cli) key: String,
     /// The effect of a taint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) effect: Option<String>,
+    pub(in crate::cli) effect: Option<String>,
     /// The value that nodes will have, or the first of several, sorted; empty if no rule gives it to them.
-    pub(super) values: Vec<String>,
+    pub(in crate::cli) values: Vec<String>,
     /// The value that the autoscaler is told; absent if it is told none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) told: Option<String>,
+    pub(in crate::cli) told: Option<String>,
     /// The rule that gives it, as `POLICY/RULE`; absent if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rule: Option<String>,
+    pub(in crate::cli) rule: Option<String>,
+    /// The number of pods that select the label; only in a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) pods: Option<usize>,
 }
 
 /// What is wrong with what an autoscaler is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Wrong {
+pub(crate) enum Wrong {
     /// It is not told the label or taint.
     Missing,
     /// It is told another value.
@@ -112,7 +115,7 @@ pub(super) enum Wrong {
 
 impl Templates {
     /// Says on standard error what is not known.
-    pub(super) fn tell_unknown(&self) {
+    pub(in crate::cli) fn tell_unknown(&self) {
         for pool in &self.pools {
             for UnknownRule { policy, rule, reason } in &pool.unknown {
                 output::note(&format!(
@@ -129,7 +132,7 @@ impl Templates {
         }
     }
 
-    pub(super) fn in_words(&self) -> String {
+    pub(in crate::cli) fn in_words(&self) -> String {
         let mut table = output::table(&["pool", "nodes", "field", "key", "value", "rule", "in a template"]);
         for pool in &self.pools {
             let start = || [pool.pool.clone(), pool.nodes.to_string()];
@@ -163,11 +166,11 @@ impl Templates {
 }
 
 impl Differences {
-    pub(super) fn is_none(&self) -> bool {
+    pub(in crate::cli) fn is_none(&self) -> bool {
         self.differences.is_empty() && self.not_found.is_empty()
     }
 
-    pub(super) fn in_words(&self) -> String {
+    pub(in crate::cli) fn in_words(&self) -> String {
         let mut text = String::new();
         if !self.differences.is_empty() {
             let mut table = output::table(&["pool", "told by", "field", "key", "nodes have", "told", "rule"]);
@@ -206,7 +209,7 @@ impl Differences {
 }
 
 /// The key, or `key:Effect`.
-pub(super) fn with_effect(key: &str, effect: Option<&str>) -> String {
+pub(in crate::cli) fn with_effect(key: &str, effect: Option<&str>) -> String {
     effect.map_or_else(|| key.to_owned(), |effect| format!("{key}:{effect}"))
 }
 
@@ -221,12 +224,12 @@ fn why(because: Varies) -> &'static str {
 
 impl PoolTemplate {
     /// The labels that its next node will have.
-    pub(super) fn labels(&self) -> impl Iterator<Item = &TemplateKey> {
+    pub(in crate::cli) fn labels(&self) -> impl Iterator<Item = &TemplateKey> {
         self.same.iter().filter(|key| key.field == FieldName::Label)
     }
 
     /// The taints that its next node will have.
-    pub(super) fn taints(&self) -> impl Iterator<Item = &TemplateKey> {
+    pub(in crate::cli) fn taints(&self) -> impl Iterator<Item = &TemplateKey> {
         self.same.iter().filter(|key| key.field == FieldName::Taint)
     }
 }

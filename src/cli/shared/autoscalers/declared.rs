@@ -12,52 +12,52 @@ use super::provisioners::{NextNode, Provisioner};
 use crate::cli::shared::node_files::{self, Wanted};
 
 /// Taints: the value by key and effect.
-pub(super) type Taints = BTreeMap<(String, String), String>;
+pub(in crate::cli) type Taints = BTreeMap<(String, String), String>;
 
 /// What an autoscaler knows of one pool.
 #[derive(Clone, Debug)]
-pub(super) struct Declared {
+pub(in crate::cli) struct Declared {
     /// Who makes its machines, if an object of theirs says it.
-    pub(super) provisioner: Option<Provisioner>,
+    pub(in crate::cli) provisioner: Option<Provisioner>,
     /// What tells it, as `KIND NAME`.
-    pub(super) told_by: String,
+    pub(in crate::cli) told_by: String,
     /// The name of the pool.
-    pub(super) pool: String,
+    pub(in crate::cli) pool: String,
     /// Other names that nodes may know the pool by.
-    pub(super) other_names: Vec<String>,
+    pub(in crate::cli) other_names: Vec<String>,
     /// The namespace of the object, or the cluster that tags name: pools of one name are different pools elsewhere.
-    pub(super) cluster: Option<String>,
+    pub(in crate::cli) cluster: Option<String>,
     /// The values that each label may have.
-    pub(super) labels: BTreeMap<String, Vec<String>>,
+    pub(in crate::cli) labels: BTreeMap<String, Vec<String>>,
     /// The taints that nodes keep.
-    pub(super) taints: Taints,
+    pub(in crate::cli) taints: Taints,
     /// The taints that go away.
-    pub(super) startup_taints: Taints,
+    pub(in crate::cli) startup_taints: Taints,
     /// What the next node will be, if that is said.
-    pub(super) next_node: Option<NextNode>,
+    pub(in crate::cli) next_node: Option<NextNode>,
     /// The object that says it.
-    pub(super) object: Json,
+    pub(in crate::cli) object: Json,
 }
 
 impl Declared {
     /// Whether what is printed in this format is about it.
-    pub(super) fn is_meant(&self, format: Option<TemplateFormat>) -> bool {
+    pub(in crate::cli) fn is_meant(&self, format: Option<TemplateFormat>) -> bool {
         self.provisioner.is_none_or(|one| one.is_meant(format))
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::cli) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.pool.as_str()).chain(self.other_names.iter().map(String::as_str))
     }
 }
 
 /// The texts of a mapping.
-pub(super) fn labels_of(labels: &Json) -> BTreeMap<String, String> {
+pub(in crate::cli) fn labels_of(labels: &Json) -> BTreeMap<String, String> {
     let entries = labels.as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// The taints of a list.
-pub(super) fn taints_of(taints: &Json) -> Taints {
+pub(in crate::cli) fn taints_of(taints: &Json) -> Taints {
     let text = |taint: &Json, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
     let taints = taints.as_array().into_iter().flatten();
     taints.map(|taint| ((text(taint, "key"), text(taint, "effect")), text(taint, "value"))).collect()
@@ -67,7 +67,7 @@ pub(super) fn taints_of(taints: &Json) -> Taints {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, or has something else.
-pub(super) fn read(file: &Path, format: Option<TemplateFormat>) -> anyhow::Result<Vec<Declared>> {
+pub(in crate::cli) fn read(file: &Path, format: Option<TemplateFormat>) -> anyhow::Result<Vec<Declared>> {
     match format {
         Some(TemplateFormat::AsgTags) => tagged(file, &ASG, auto_scaling_groups),
         Some(TemplateFormat::VmssTags) => tagged(file, &VMSS, scale_sets),

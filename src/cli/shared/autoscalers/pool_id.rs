@@ -9,14 +9,14 @@ use super::provisioners::{NODEPOOL, Provisioner};
 
 /// What makes nodes one pool. Pools of different makers may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PoolId {
-    pub(super) name: String,
-    pub(super) by: HeldBy,
+pub(in crate::cli) struct PoolId {
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) by: HeldBy,
 }
 
 /// What holds the nodes of a pool together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum HeldBy {
+pub(in crate::cli) enum HeldBy {
     /// The label that the user groups by.
     Chosen,
     /// The label of a node group.
@@ -27,7 +27,7 @@ pub(super) enum HeldBy {
 
 impl PoolId {
     /// The pool that an object declares.
-    pub(super) fn of(declared: &Declared) -> Self {
+    pub(in crate::cli) fn of(declared: &Declared) -> Self {
         let by = match declared.provisioner {
             Some(Provisioner::Karpenter) => HeldBy::Label(NODEPOOL),
             Some(Provisioner::ClusterApi) | None => HeldBy::Proof { namespace: declared.cluster.clone() },
@@ -39,7 +39,7 @@ impl PoolId {
     ///
     /// # Errors
     /// Returns an error if groups of several clusters have its name.
-    pub(super) fn among<'d>(&self, declared: &'d [Declared]) -> anyhow::Result<Vec<&'d Declared>> {
+    pub(in crate::cli) fn among<'d>(&self, declared: &'d [Declared]) -> anyhow::Result<Vec<&'d Declared>> {
         let found: Vec<&Declared> = declared.iter().filter(|one| self.is(one)).collect();
         let clusters: BTreeMap<&str, &str> =
             found.iter().filter_map(|one| Some((one.cluster.as_deref()?, &*one.told_by))).collect();
@@ -55,7 +55,7 @@ impl PoolId {
     }
 
     /// Whether this is about it.
-    pub(super) fn is(&self, declared: &Declared) -> bool {
+    pub(in crate::cli) fn is(&self, declared: &Declared) -> bool {
         let of_its_maker = match (&self.by, declared.provisioner) {
             (HeldBy::Chosen, _) => true,
             (HeldBy::Label(label), made_by) => (*label == NODEPOOL) == (made_by == Some(Provisioner::Karpenter)),
@@ -68,7 +68,7 @@ impl PoolId {
     }
 
     /// The name, with what tells it from pools of the same name.
-    pub(super) fn in_full(&self) -> String {
+    pub(in crate::cli) fn in_full(&self) -> String {
         match &self.by {
             HeldBy::Chosen | HeldBy::Proof { namespace: None } => self.name.clone(),
             HeldBy::Label(label) => format!("{label}={}", self.name),

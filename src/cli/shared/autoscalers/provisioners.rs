@@ -16,27 +16,27 @@ use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
 use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
 
 /// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
-pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";
+pub(in crate::cli) const NODEPOOL: &str = "karpenter.sh/nodepool";
 /// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 /// The labels of a Machine that Cluster API copies to its node: these, and those of their subdomains
 /// (`sigs.k8s.io/cluster-api`, `internal/util/labels`).
 const COPIED_BY_CLUSTER_API: [&str; 3] =
     ["node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io"];
-pub(super) const CAPI_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
-pub(super) const CAPI_TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
+pub(in crate::cli) const CAPI_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
+pub(in crate::cli) const CAPI_TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
 
 /// Who makes machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Provisioner {
+pub(in crate::cli) enum Provisioner {
     Karpenter,
     ClusterApi,
 }
 
 /// The next node of a pool, as far as its provisioner says it.
 #[derive(Clone, Debug)]
-pub(super) struct NextNode {
-    pub(super) node: Json,
+pub(in crate::cli) struct NextNode {
+    pub(in crate::cli) node: Json,
     kind: MachineKind,
     /// The labels of the provisioner's object for its machine.
     labels: BTreeMap<String, String>,
@@ -65,16 +65,16 @@ impl Witness for NextNode {
 }
 
 impl Provisioner {
-    pub(super) const ALL: [Self; 2] = [Self::Karpenter, Self::ClusterApi];
+    pub(in crate::cli) const ALL: [Self; 2] = [Self::Karpenter, Self::ClusterApi];
 
-    pub(super) fn group(self) -> &'static str {
+    pub(in crate::cli) fn group(self) -> &'static str {
         match self {
             Self::Karpenter => "karpenter.sh",
             Self::ClusterApi => "cluster.x-k8s.io",
         }
     }
 
-    pub(super) fn kind(self) -> &'static str {
+    pub(in crate::cli) fn kind(self) -> &'static str {
         match self {
             Self::Karpenter => "NodePool",
             Self::ClusterApi => "MachineDeployment",
@@ -82,12 +82,12 @@ impl Provisioner {
     }
 
     /// Whether an object of this API version and kind is one of its objects.
-    pub(super) fn is_of(self, version: &str, kind: &str) -> bool {
+    pub(in crate::cli) fn is_of(self, version: &str, kind: &str) -> bool {
         self.kind() == kind && version.split_once('/').is_some_and(|(group, _)| group == self.group())
     }
 
     /// Whether what is printed in this format is about its pools.
-    pub(super) fn is_meant(self, format: Option<TemplateFormat>) -> bool {
+    pub(in crate::cli) fn is_meant(self, format: Option<TemplateFormat>) -> bool {
         match format {
             None => true,
             Some(TemplateFormat::NodepoolPatch) => self == Self::Karpenter,
@@ -100,7 +100,7 @@ impl Provisioner {
     ///
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
-    pub(super) async fn list(self, client: &Client) -> anyhow::Result<Vec<Declared>> {
+    pub(in crate::cli) async fn list(self, client: &Client) -> anyhow::Result<Vec<Declared>> {
         let group = match discovery::group(client, self.group()).await {
             Ok(group) => group,
             Err(kube::Error::Discovery(_)) => return Ok(Vec::new()),
@@ -120,7 +120,7 @@ impl Provisioner {
     }
 
     /// What one of its objects says.
-    pub(super) fn declared(self, object: &Json) -> Declared {
+    pub(in crate::cli) fn declared(self, object: &Json) -> Declared {
         match self {
             Self::Karpenter => node_pool(object),
             Self::ClusterApi => machine_deployment(object),
@@ -172,7 +172,7 @@ fn annotation<'j>(object: &'j Json, key: &str) -> &'j str {
 }
 
 /// The labels that an annotation of a MachineDeployment tells Cluster Autoscaler.
-pub(super) fn annotated_labels(object: &Json) -> BTreeMap<String, String> {
+pub(in crate::cli) fn annotated_labels(object: &Json) -> BTreeMap<String, String> {
     // It ignores what is no label.
     let told = annotation(object, CAPI_LABELS).split(',').filter_map(|part| part.split_once('='));
     told.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()

@@ -1,0 +1,59 @@
+//! Gates at which nodes wait in vain: what should publish the labels on a node cannot start there.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Taint;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::scheduling::DaemonSet;
+use nodegate_policy::{AwaitedLabel, PolicySet};
+
+/// A DaemonSet that publishes what a gate waits for, and cannot start on a node that waits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ShutOut {
+    /// The policy.
+    pub(in crate::cli) policy: String,
+    /// The gate in it, as `gate:NAME`.
+    pub(in crate::cli) gate: String,
+    /// The labels that the gate waits for, and that the DaemonSet publishes.
+    pub(in crate::cli) labels: Vec<String>,
+    /// The DaemonSet, as `NAMESPACE/NAME`.
+    pub(in crate::cli) daemon_set: String,
+    /// The pending taint that its pods do not tolerate, as `KEY:EFFECT`.
+    pub(in crate::cli) taint: String,
+}
+
+/// The DaemonSets that publish what gates wait for, and do not tolerate one of the pending `taints` (key and effect) of the fleet.
+pub(super) fn shut_out(set: &PolicySet, taints: &BTreeSet<(String, String)>, sets: &[DaemonSet]) -> Vec<ShutOut> {
+    let mut found: Vec<ShutOut> = Vec::new();
+    for AwaitedLabel { gate, key, images } in set.awaited_of_publishers() {
+        let publishes = |set: &&DaemonSet| set.images().any(|image| images.iter().any(|part| image.contains(part)));
+        for daemon_set in sets.iter().filter(publishes) {
+            let refused = taints.iter().find(|(key, effect)| {
+                let taint = Taint { key: key.clone(), effect: effect.clone(), value: None, time_added: None };
+                !daemon_set.tolerates(&taint)
+            });
+            let Some((taint, effect)) = refused else { continue };
+            let (policy, gate, daemon_set) = (gate.policy.to_string(), gate.rule.to_string(), daemon_set.full_name());
+            let is_same = |one: &&mut ShutOut| one.policy == policy && one.gate == gate && one.daemon_set == daemon_set;
+            match found.iter_mut().find(is_same) {
+                Some(one) => one.labels.push(key.clone()),
+                None => {
+                    let (labels, taint) = (vec![key.clone()], format!("{taint}:{effect}"));
+                    found.push(ShutOut { policy, gate, labels, daemon_set, taint });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// It as a warning.
+pub(super) fn in_words(ShutOut { policy, gate, labels, daemon_set, taint }: &ShutOut) -> String {
+    let labels = labels.join(", ");
+    format!(
+        "policy {policy:?}, {gate}: nodes wait for {labels}, but DaemonSet {daemon_set}, which publishes this, does not tolerate the pending taint {taint}; add a toleration with its key and operator Exists"
+    )
+}
