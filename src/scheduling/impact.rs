@@ -117,9 +117,12 @@ impl DaemonSet {
         format!("{}/{}", self.metadata.namespace.as_deref().unwrap_or_default(), self.metadata.name)
     }
 
-    /// The images of its containers.
-    pub fn images(&self) -> impl Iterator<Item = &str> {
-        self.spec.template.spec.containers.iter().flatten().map(|container| container.image.as_str())
+    /// Its name, and the names, images and commands of its containers.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        let containers = self.spec.template.spec.containers.iter().flatten();
+        let of_container =
+            containers.flat_map(|one| [&one.name, &one.image].into_iter().chain(one.command.iter().flatten()));
+        std::iter::once(&self.metadata.name).chain(of_container).map(String::as_str)
     }
 
     /// Whether its pods start on a node with this taint.

@@ -51,7 +51,9 @@ pub struct PodSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Container {
+    name: String,
     image: String,
+    command: Option<Vec<String>>,
 }
 
 /// What a pod requires of the labels and taints of its node.

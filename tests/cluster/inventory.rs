@@ -165,7 +165,7 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
 
     let own = format!("https://127.0.0.1:{}/", cmdb.port);
     let refused = format!(
-        "the credentials of inventory cmdb are for {own}, and the URL of the policy is not below it, or has an encoded %, dot, slash or backslash in its path"
+        "the credentials of inventory cmdb are for {own}, and the URL of the policy, or of a next page, is not below it, or has an encoded %, dot, slash or backslash in its path"
     );
     for other in ["https://cmdb.invalid/nodes/{node}", "https://127.0.0.1:1/nodes/{node}"] {
         let log = nodegate.log();

@@ -320,3 +320,18 @@ fn groups_of_several_clusters_with_one_name_are_refused() {
     let (code, words, _) = check(&[group("prod"), group("prod")]);
     assert!(code == Some(1) && words.contains("eks-prod"), "one node group may have several: {words}");
 }
+
+#[test]
+fn what_a_node_pool_gives_its_nodes_itself_is_no_difference() {
+    let nodes = [("k-1", "fast"), ("k-2", "slow")].map(|(name, tier)| {
+        node(name, &json!({"karpenter.sh/nodepool": "mixed", "example.com/hardware_tier": tier, "inferred": "true", "first": "x"}))
+    });
+    let nodes = json!({"apiVersion": "v1", "kind": "List", "items": nodes});
+    let mut pool = node_pool();
+    (pool["metadata"]["name"], pool["spec"]["template"]["spec"]) = (json!("mixed"), json!({}));
+    // A rule gives the first to one of its nodes only, and the second to none.
+    pool["spec"]["template"]["metadata"]["labels"] = json!({"inferred": "true", "first": "x"});
+    let files = [("nodes.json", nodes), ("pool.json", pool)];
+    let (code, words, notes) = export(&files, &["nodes.json", "--groups", "pool.json", "--check"]);
+    assert_eq!(code, Some(0), "{words}{notes}");
+}

@@ -235,7 +235,8 @@ fn what_publishes_the_labels_of_a_gate_has_to_start_on_a_node_that_waits() {
     };
     let node_only = json!({"key": "nvidia.com/gpu", "operator": "Exists"});
     let sets = [
-        set("gfd", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", node_only.clone()),
+        set("gpu-feature-discovery", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", node_only.clone()),
+        set("device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", node_only.clone()),
         set("nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.0", json!({"operator": "Exists"})),
         set("agent", "example.com/agent", node_only),
     ];
@@ -250,12 +251,12 @@ fn what_publishes_the_labels_of_a_gate_has_to_start_on_a_node_that_waits() {
     };
     let text = planned(&[]);
     let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("Warning")).collect();
-    let expected = "Warning: policy \"gates\", gate:gpu: nodes wait for nvidia.com/gpu.product, nvidia.com/gpu.count, but DaemonSet gpu/gfd, \
+    let expected = "Warning: policy \"gates\", gate:gpu: nodes wait for nvidia.com/gpu.product, nvidia.com/gpu.count, but DaemonSet gpu/gpu-feature-discovery, \
          which publishes this, does not tolerate the pending taint startup-taint.cluster-autoscaler.kubernetes.io/nodegate:NoSchedule; \
          add a toleration with its key and operator Exists";
     assert_eq!(warnings, [expected], "{text}");
     let plan: Value = serde_json::from_str(&planned(&["-o", "json"])).unwrap();
     assert_conforms("plan", &plan);
-    assert_eq!(plan["shutOut"][0]["daemonSet"], "gpu/gfd");
+    assert_eq!(plan["shutOut"][0]["daemonSet"], "gpu/gpu-feature-discovery");
     assert!(planned(&["--pending-taint-key", "nvidia.com/gpu"]).lines().all(|line| !line.starts_with("Warning")));
 }

@@ -154,7 +154,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
     workloads.add_of_files(&args.pods)?;
     let Published { names, hash } = Published::of(&set);
     let policies = Policies { names, hash, ..Policies::default() };
-    Ok(draft.finish(args, policies, &set, Ok(workloads)))
+    Ok(draft.finish(args, policies, &set, workloads, None))
 }
 
 async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Plan> {
@@ -188,17 +188,28 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
     let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
     let asks_pods = pools.is_some() || !set.awaited_of_publishers().is_empty();
+    let is_known = workloads.impact.is_none();
     let listed = match () {
-        () if workloads.impact.is_none() && (args.no_pods || !asks_pods) => Ok(()),
+        () if is_known && (args.no_pods || !asks_pods) => Ok(()),
         () if args.no_pods => Err("--no-pods is set".to_owned()),
         () => workloads.add_of_cluster(&client).await,
     };
-    let found = pools.map(|pools| pools.finish(remembered, &workloads.selected)).transpose()?;
-    draft.autoscalers = found.unwrap_or_default();
+    let pods_unknown = match listed {
+        // No node changes, so the effect on pods is known.
+        Err(why) if is_known => {
+            output::note(&format!("note: what pods select is not known: {why}"));
+            None
+        }
+        listed => listed.err(),
+    };
+    match pools.map(|pools| pools.finish(remembered, &workloads.selected)).transpose() {
+        Ok(found) => draft.autoscalers = found.unwrap_or_default(),
+        Err(error) => output::note(&format!("note: what autoscalers are told is not compared: {error:#}")),
+    }
     let Published { names, hash } = then;
     let (added, replaced, removed) = (added.clone(), replaced.clone(), removed.clone());
     let policies = Policies { names, hash, in_force: now.map(|now| now.hash), added, replaced, removed };
-    Ok(draft.finish(args, policies, set, listed.map(|()| workloads)))
+    Ok(draft.finish(args, policies, set, workloads, pods_unknown))
 }
 
 impl Draft {
@@ -249,15 +260,15 @@ impl Draft {
         args: &PlanArgs,
         policies: Policies,
         set: &PolicySet,
-        workloads: Result<Workloads, String>,
+        workloads: Workloads,
+        pods_unknown: Option<String>,
     ) -> Plan {
         let mut nodes = self.nodes;
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
-        let (pods_unknown, shut_out, (pods, daemon_sets)) = match workloads {
-            Ok(Workloads { impact, daemon_sets, .. }) => {
-                (None, gates::shut_out(set, &self.pending, &daemon_sets), impact.finish())
-            }
-            Err(why) => (Some(why), Vec::new(), Default::default()),
+        let shut_out = gates::shut_out(set, &self.pending, &workloads.daemon_sets);
+        let (pods, daemon_sets) = match pods_unknown {
+            None => workloads.impact.finish(),
+            Some(_) => Default::default(),
         };
         let of = |holds: &dyn Fn(&NodePlan) -> bool| nodes.iter().filter(|node| holds(node)).count();
         let loses = |node: &NodePlan| {

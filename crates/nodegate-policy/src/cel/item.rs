@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nodegate_cel::{Budget, Paths, Value};
+use nodegate_cel::{Budget, EvaluationError, Paths, Value};
 
 use super::Expression;
 
@@ -18,10 +18,11 @@ impl<'a> Item<'a> {
         Ok(Self(nodegate_cel::Variables::new().with("item", Value::read(text, paths, budget)?)))
     }
 
-    /// The item with these fields; an empty one is null.
-    pub fn of_fields(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    /// The item with those of these fields that are in `paths`; an empty one is null.
+    pub fn of_fields(fields: impl IntoIterator<Item = (&'a str, &'a str)>, paths: &Paths) -> Self {
         let value = |text: &'a str| if text.is_empty() { Value::NULL } else { Value::from(text) };
-        let fields = fields.into_iter().map(|(name, text)| (name, value(text)));
+        let read = fields.into_iter().filter(|(name, _)| paths.member(name).is_some());
+        let fields = read.map(|(name, text)| (name, value(text)));
         Self(nodegate_cel::Variables::new().with("item", Value::map(fields)))
     }
 
@@ -45,7 +46,7 @@ impl Expression {
     /// # Errors
     /// Returns a sentence if it fails, or yields something else.
     pub fn text_of(&self, item: &Item<'_>) -> Result<Option<String>, String> {
-        text(&self.compiled.evaluate(&item.0).map_err(|error| error.to_string())?)
+        text(&self.compiled.evaluate(&item.0).map_err(in_words)?)
     }
 
     /// The labels that it yields for an item, each as [text](Self::text_of); none for null, and for an optional without a value.
@@ -53,7 +54,7 @@ impl Expression {
     /// # Errors
     /// Returns a sentence if it fails, or yields something else than a map of these.
     pub fn labels_of(&self, item: &Item<'_>) -> Result<BTreeMap<String, String>, String> {
-        let value = self.compiled.evaluate(&item.0).map_err(|error| error.to_string())?;
+        let value = self.compiled.evaluate(&item.0).map_err(in_words)?;
         let Some(value) = value.content() else { return Ok(BTreeMap::new()) };
         let entries = value.entries().ok_or_else(|| "it does not yield a map".to_owned())?;
         let mut labels = BTreeMap::new();
@@ -63,6 +64,14 @@ impl Expression {
             }
         }
         Ok(labels)
+    }
+}
+
+/// The error without what it may quote of the item.
+fn in_words(error: EvaluationError) -> String {
+    match error {
+        EvaluationError::Failed(_) => "something that it reads is missing, or is of another kind".to_owned(),
+        other => other.to_string(),
     }
 }
 

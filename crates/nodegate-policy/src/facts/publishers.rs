@@ -130,20 +130,22 @@ pub(crate) const HAMI_DEVICES: &str = "hami.io/node-nvidia-register";
 pub(crate) const WITHDRAWN: &str = "false";
 
 impl Publisher {
-    /// Parts of the image names of the pods by which it publishes from each node; none if it does so from elsewhere.
-    pub(crate) fn images(self) -> &'static [&'static str] {
+    /// Parts of the names, images or commands of the DaemonSets by which it publishes from each node; none if it does so from
+    /// elsewhere.
+    pub(crate) fn daemon_sets(self) -> &'static [&'static str] {
         match self {
-            // It is a part of the device plugin's image (`NVIDIA/k8s-device-plugin`, `deployments/helm/nvidia-device-plugin`).
-            GpuFeatureDiscovery => &["gpu-feature-discovery", "nvidia/k8s-device-plugin"],
+            // Its image may be that of the device plugin (`NVIDIA/k8s-device-plugin`, `deployments/helm/nvidia-device-plugin`).
+            GpuFeatureDiscovery => &["gpu-feature-discovery"],
             // The rules of others are evaluated with what its worker finds.
-            NodeFeatureDiscovery | FeatureRules | IntelGpus | IntelDevices | GpuOperator => &["node-feature-discovery"],
-            AmdLabeller => &["k8s-node-labeller"],
+            NodeFeatureDiscovery | FeatureRules | IntelGpus | IntelDevices | GpuOperator => {
+                &["nfd-worker", "node-feature-discovery-worker"]
+            }
+            AmdLabeller => &["node-labeller"],
             HabanaFeatureDiscovery => &["habana-feature-discovery", "gaudi-feature-discovery"],
-            Probe => &["nodegate"],
-            MigManager => &["k8s-mig-manager"],
+            MigManager => &["mig-manager"],
             VgpuDeviceManager => &["vgpu-device-manager"],
-            CcManager => &["k8s-cc-manager"],
-            NetworkOperator | Hami => &[],
+            CcManager => &["cc-manager"],
+            NetworkOperator | Hami | Probe => &[],
         }
     }
 

@@ -60,7 +60,7 @@ impl AnswerForm {
     /// Returns a sentence if it is not known which node it is about, or which labels the node has.
     pub fn of_fields<'f>(&self, fields: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<ItemLabels, String> {
         let budget = Budget::brief();
-        self.of(&Item::of_fields(fields).within(&budget))
+        self.of(&Item::of_fields(fields, &self.paths).within(&budget))
     }
 
     fn of(&self, item: &Item<'_>) -> Result<ItemLabels, String> {
@@ -147,7 +147,7 @@ mod tests {
         let unknown: Vec<&str> = said.unknown.iter().map(|label| &*label.key).collect();
         assert_eq!((said.labels, unknown), (labels(&[]), vec!["rack", "unit"]));
         let why = form.of_json(None, &json!({"rack": "7"}).to_string()).unwrap_err();
-        assert!(why.starts_with("node is unknown: "), "{why}");
+        assert_eq!(why, "node is unknown: something that it reads is missing, or is of another kind");
         assert!(form.of_json(None, "{\"name\"").unwrap_err().contains("not JSON"));
     }
 

@@ -26,17 +26,17 @@ pub struct AwaitedLabel {
     pub gate: RuleId,
     /// The key of the label.
     pub key: String,
-    /// Parts of the image names of the program.
-    pub images: &'static [&'static str],
+    /// Parts of the names, images or commands of its DaemonSets.
+    pub daemon_sets: &'static [&'static str],
 }
 
 impl Gate {
     /// The labels that programs on the nodes themselves publish.
     pub(crate) fn published_on_nodes(&self) -> impl Iterator<Item = AwaitedLabel> {
         self.labels.iter().filter_map(|key| {
-            let images = Publisher::of(key.as_str())?.images();
-            let label = || AwaitedLabel { gate: self.id.clone(), key: key.to_string(), images };
-            (!images.is_empty()).then(label)
+            let daemon_sets = Publisher::of(key.as_str())?.daemon_sets();
+            let label = || AwaitedLabel { gate: self.id.clone(), key: key.to_string(), daemon_sets };
+            (!daemon_sets.is_empty()).then(label)
         })
     }
 

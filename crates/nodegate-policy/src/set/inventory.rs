@@ -70,7 +70,7 @@ impl Inventory {
     }
 
     /// Whether it may give this label.
-    pub(crate) fn may_give(&self, key: &str) -> bool {
+    pub fn may_give(&self, key: &str) -> bool {
         self.allow.contains(key) && givable_label(key).is_ok()
     }
 

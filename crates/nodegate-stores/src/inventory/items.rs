@@ -16,41 +16,61 @@ use serde_json::value::RawValue;
 
 use super::written::{NODES_MAX, WRITTEN_MAX, kept, too_many_labels, too_many_nodes};
 use nodegate_policy::api::answers::AnswerFormat;
-use nodegate_policy::{AnswerForm, DroppedLabel, ItemLabels};
+use nodegate_policy::{AnswerForm, Inventory, ItemLabels};
 
 /// Why an answer cannot be used: a sentence that contains nothing of it.
 type Fault = Cow<'static, str>;
 
-/// Maximum time in which the items of a page are evaluated.
+/// What each node has, or why that is not known.
+type ByNode = BTreeMap<String, Result<ItemLabels, Fault>>;
+
+/// Maximum time in which the items of a page are evaluated, and those of an answer about one node.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of columns.
+const COLUMNS_MAX: usize = 1_024;
+/// Maximum size of all names and labels that an answer gives, in bytes.
+const GIVEN_MAX: usize = 64 << 20;
+/// What a label takes beside its texts, about.
+const LABEL_BYTES: usize = 64;
 
 /// What the items of an answer say, on all its pages.
 pub(super) struct Items {
+    inventory: Arc<Inventory>,
     form: Arc<AnswerForm>,
     count: usize,
+    given: usize,
+    given_max: usize,
+    page_timeout: Duration,
     /// The one node that the answer is about, if the items need not name it.
     only: Option<Arc<str>>,
     /// When the evaluation of the present page ends.
     until: Instant,
-    nodes: BTreeMap<String, Result<ItemLabels, Fault>>,
+    nodes: ByNode,
     /// Why it is not known which node an item is about.
     nameless: Option<Fault>,
 }
 
 impl Items {
-    /// No item, of an answer about all nodes.
-    pub(super) fn of_all(form: &Arc<AnswerForm>) -> Self {
-        let (form, nodes, until) = (form.clone(), BTreeMap::new(), Instant::now());
-        Self { form, count: 0, only: None, until, nodes, nameless: None }
+    /// No item, of an answer about all nodes that has this form.
+    pub(super) fn of_all(inventory: &Arc<Inventory>, form: &Arc<AnswerForm>) -> Self {
+        let (inventory, form, nodes, until) = (inventory.clone(), form.clone(), BTreeMap::new(), Instant::now());
+        let (count, given, given_max, page_timeout) = (0, 0, GIVEN_MAX, PAGE_TIMEOUT);
+        Self { inventory, form, count, given, given_max, page_timeout, only: None, until, nodes, nameless: None }
     }
 
     /// What an answer says about one node; `None` if no item is about it.
     ///
     /// # Errors
     /// Returns a sentence if the answer does not have the form, or the item does not say what the node has.
-    pub(super) fn of_node(form: &Arc<AnswerForm>, node: &Arc<str>, body: &[u8]) -> Result<Option<ItemLabels>, Fault> {
+    pub(super) fn of_node(
+        inventory: &Arc<Inventory>,
+        form: &Arc<AnswerForm>,
+        node: &Arc<str>,
+        body: &[u8],
+    ) -> Result<Option<ItemLabels>, Fault> {
         let only = if form.names_nodes() { None } else { Some(node.clone()) };
-        let mut items = Self { only, ..Self::of_all(form) };
+        let mut items = Self { only, page_timeout: NODE_TIMEOUT, ..Self::of_all(inventory, form) };
         items.add_page(body)?;
         match (items.nodes.remove(&**node), items.nameless) {
             (Some(item), _) => item.map(Some),
@@ -65,7 +85,7 @@ impl Items {
     /// # Errors
     /// Returns a sentence if the page does not have the form. Then nothing of the answer may be used.
     pub(super) fn add_page(&mut self, body: &[u8]) -> Result<Option<String>, Fault> {
-        self.until = Instant::now() + PAGE_TIMEOUT;
+        self.until = Instant::now() + self.page_timeout;
         let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8")?;
         let text = text.trim_start_matches('\u{feff}').trim();
         if text.is_empty() {
@@ -88,14 +108,14 @@ impl Items {
         }
     }
 
-    /// What each node has, or why that is not known.
+    /// What each node has, or why that is not known; and why it is not known which node an item is about, if there is such an item.
     ///
     /// # Errors
     /// Returns a sentence if no item could be read.
-    pub(super) fn finish(self) -> Result<BTreeMap<String, Result<ItemLabels, Fault>>, Fault> {
+    pub(super) fn finish(self) -> Result<(ByNode, Option<Fault>), Fault> {
         match self.nameless {
             Some(why) if self.nodes.is_empty() => Err(why),
-            _ => Ok(self.nodes),
+            nameless => Ok((self.nodes, nameless)),
         }
     }
 
@@ -123,6 +143,9 @@ impl Items {
         let not_csv = |error: csv::Error| Fault::from(format!("it is not a table of comma-separated values: {error}"));
         let mut lines = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
         let names = lines.headers().map_err(not_csv)?.clone();
+        if names.len() > COLUMNS_MAX {
+            return Err(format!("it has more than {COLUMNS_MAX} columns").into());
+        }
         for line in lines.records() {
             let line = line.map_err(not_csv)?;
             self.add(self.form.of_fields(names.iter().zip(&line)))?;
@@ -137,7 +160,7 @@ impl Items {
             return Err(too_many_nodes());
         }
         if Instant::now() > self.until {
-            return Err(format!("its items take longer than {} s to evaluate", PAGE_TIMEOUT.as_secs()).into());
+            return Err(format!("its items take longer than {} s to evaluate", self.page_timeout.as_secs()).into());
         }
         let item = match item {
             Ok(item) => item,
@@ -151,8 +174,14 @@ impl Items {
             }
         };
         let Some(node) = self.only.as_deref().or(item.node.as_deref()).map(kept) else { return Ok(()) };
+        let item = bounded(item, &self.inventory);
+        let labels = item.iter().flat_map(|item| &item.labels);
+        self.given += node.len() + labels.map(|(key, value)| key.len() + value.len() + LABEL_BYTES).sum::<usize>();
+        if self.given > self.given_max {
+            return Err(format!("its labels take more than {} KiB", self.given_max >> 10).into());
+        }
         match self.nodes.entry(node) {
-            Entry::Vacant(entry) => drop(entry.insert(bounded(item))),
+            Entry::Vacant(entry) => drop(entry.insert(item)),
             Entry::Occupied(mut entry) => drop(entry.insert(Err(match self.only {
                 Some(_) => "it has several items; let answer.node say which is about the node".into(),
                 None => "several items are about it".into(),
@@ -162,15 +191,15 @@ impl Items {
     }
 }
 
-/// The item, unless it has too many labels. What is too long is cut, and still not valid.
-fn bounded(item: ItemLabels) -> Result<ItemLabels, Fault> {
-    let ItemLabels { node, labels, unknown } = item;
+/// The labels of the item that the inventory may give, unless there are too many. What is too long is cut, and still not valid.
+fn bounded(item: ItemLabels, inventory: &Inventory) -> Result<ItemLabels, Fault> {
+    let ItemLabels { node: _, mut labels, unknown } = item;
+    labels.retain(|key, _| inventory.may_give(key));
     if labels.len() + unknown.len() > WRITTEN_MAX {
         return Err(too_many_labels());
     }
     let labels = labels.iter().map(|(key, value)| (kept(key), kept(value))).collect();
-    let unknown = unknown.into_iter().map(|DroppedLabel { key, reason }| DroppedLabel { key, reason: kept(&reason) });
-    Ok(ItemLabels { node, labels, unknown: unknown.collect() })
+    Ok(ItemLabels { node: None, labels, unknown })
 }
 
 /// The pointer in a message.
@@ -291,102 +320,4 @@ impl<'t, F: FnMut(Option<&str>, &str) -> bool> Visitor<'t> for Each<F> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use nodegate_policy::{PolicyDocument, PolicySet};
-
-    fn form(url: &str, answer: &Value) -> Arc<AnswerForm> {
-        let spec = json!({"inventory": [{"name": "cmdb", "url": url, "allow": ["rack"], "answer": answer}]});
-        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
-        set.inventories().next().unwrap().form.clone().unwrap()
-    }
-
-    /// What an answer of one page says: the rack of each node, or why it is not known.
-    fn racks(answer: &Value, body: &str) -> Result<Vec<String>, Fault> {
-        let mut items = Items::of_all(&form("https://cmdb.example/nodes", answer));
-        items.add_page(body.as_bytes())?;
-        let said = items.finish()?.into_iter().map(|(node, item)| match item {
-            Ok(item) => format!("{node}={}", item.labels.get("rack").map_or("-", String::as_str)),
-            Err(why) => format!("{node}: {why}"),
-        });
-        Ok(said.collect())
-    }
-
-    #[test]
-    fn items_are_a_list_the_values_of_an_object_or_lines() {
-        let by_name = json!({"node": "item.name", "labels": {"rack": "item.?rack"}});
-        let below = json!({"items": "/data/0/a~1b", "node": "item.name", "labels": {"rack": "item.?rack"}});
-        let by_key = json!({"items": "/hosts", "node": "key", "labels": {"rack": "item.?rack"}});
-        let lines = json!({"format": "csv", "node": "item.name", "labels": {"rack": "item.rack"}});
-        for (answer, body, expected) in [
-            (
-                &by_name,
-                "\u{feff} [{\"name\": \"a\", \"rack\": 1}, {\"name\": \"b\"}, {\"name\": null}] ",
-                &["a=1", "b=-"][..],
-            ),
-            (&by_name, "[]", &[]),
-            (&by_name, r#"{"name": "a", "rack": "7"}"#, &["a=7"]),
-            (&by_name, r#"[{"name": "a", "rack": 1}, {"name": "a", "rack": 2}]"#, &["a: several items are about it"]),
-            (&by_name, r#"[{"name": "a", "rack": 1}, {}]"#, &["a=1"]),
-            (&below, r#"{"data": [{"a/b": [{"name": "a", "rack": "7"}]}, {}]}"#, &["a=7"]),
-            (&by_key, r#"{"hosts": {"a": {"rack": "7"}, "b": {}}, "x": 1}"#, &["a=7", "b=-"]),
-            (&lines, "name,rack\r\n# moved\r\na, 7 \r\n\"b\",\r\n,9\r\n", &["a=7", "b=-"]),
-        ] {
-            assert_eq!(racks(answer, body).unwrap(), expected, "{body}");
-        }
-    }
-
-    #[test]
-    fn answers_of_another_form_are_refused_and_not_repeated() {
-        let by_name = json!({"items": "/list", "node": "item.name", "labels": {"rack": "item.rack"}, "next": "/next"});
-        let lines = json!({"format": "csv", "node": "item.name", "labels": {"rack": "item.rack"}});
-        for (answer, body, expected) in [
-            (&by_name, "", "it is empty"),
-            (&by_name, "secret", "it is neither a JSON object nor a list"),
-            (&by_name, r#"{"list": ["secret""#, "it is not JSON, from line 1"),
-            (&by_name, r#"{"list": "secret"}"#, "its items are neither a list nor an object"),
-            (&by_name, r#"{"secret": []}"#, "it has nothing at /list"),
-            (
-                &by_name,
-                r#"{"list": [], "next": {"secret": 1}}"#,
-                "what is at the pointer of the next page is neither text nor null",
-            ),
-            (&by_name, r#"{"list": [{"rack": "secret"}]}"#, "of item 1, node is unknown: "),
-            (&lines, "name,rack\nsecret\n", "it is not a table of comma-separated values"),
-            (&lines, "\u{feff}", "it is empty"),
-        ] {
-            let why = racks(answer, body).unwrap_err();
-            assert!(why.starts_with(expected) && !why.contains("secret"), "{body}: {why}");
-        }
-        assert!(
-            Items::of_all(&form("https://cmdb.example/nodes", &by_name))
-                .add_page(b"\xff")
-                .unwrap_err()
-                .contains("UTF-8")
-        );
-        let many = format!("[{}{{\"name\": \"a\", \"rack\": 1}}]", "1,".repeat(NODES_MAX));
-        let by_name = json!({"node": "item.name", "labels": {"rack": "item.rack"}});
-        assert!(racks(&by_name, &many).unwrap_err().contains("more than 100000 nodes"));
-    }
-
-    #[test]
-    fn an_answer_about_one_node_has_its_item_or_none() {
-        let named = json!({"items": "/list", "node": "item.name", "labels": {"rack": "item.rack"}});
-        let nameless = json!({"labels": {"rack": "item.rack"}});
-        let rack = |answer: &Value, body: &str| {
-            let form = form("https://cmdb.example/nodes?name={node}", answer);
-            Items::of_node(&form, &"n1".into(), body.as_bytes())
-                .map(|item| item.map(|item| item.labels["rack"].clone()))
-        };
-        let item = r#"{"list": [{"name": "n10", "rack": "1"}, {"name": "n1", "rack": "2"}]}"#;
-        assert_eq!(rack(&named, item), Ok(Some("2".to_owned())));
-        assert_eq!(rack(&named, r#"{"list": []}"#), Ok(None), "it does not know the node");
-        assert!(rack(&named, r#"{"list": [{"rack": "1"}]}"#).unwrap_err().contains("node is unknown"));
-        assert_eq!(rack(&nameless, r#"{"rack": "2"}"#), Ok(Some("2".to_owned())));
-        assert_eq!(rack(&nameless, r#"[{"rack": "2"}]"#), Ok(Some("2".to_owned())));
-        assert_eq!(rack(&nameless, "[]"), Ok(None));
-        assert!(rack(&nameless, r#"[{"rack": "2"}, {"rack": "2"}]"#).unwrap_err().contains("answer.node"));
-    }
-}
+mod tests;

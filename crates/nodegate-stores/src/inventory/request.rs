@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Instant;
 use url::Url;
 
-use super::credentials::{Credentials, Files, covers};
+use super::credentials::{Authorization, Credentials, Files, covers};
 use nodegate_base::http_client::{USER_AGENT, body, in_words, system_roots, trusting};
 use nodegate_policy::Inventory;
 
@@ -111,7 +111,7 @@ impl Requester {
         if let Some(credentials) = &ready.credentials {
             if !covers(&credentials.url, &url) {
                 return Err(Fault::OfInventory(format!(
-                    "the credentials of inventory {} are for {}, and the URL of the policy is not below it, or has an encoded %, dot, slash or backslash in its path",
+                    "the credentials of inventory {} are for {}, and the URL of the policy, or of a next page, is not below it, or has an encoded %, dot, slash or backslash in its path",
                     inventory.name, credentials.url
                 )));
             }
@@ -212,9 +212,11 @@ impl Ready {
         let mut credentials = files.map(Files::parse).transpose()?;
         let tls = tls(credentials.as_mut())?;
         let below = credentials.as_ref().map(|credentials| credentials.url.clone());
+        let signs =
+            credentials.as_ref().is_some_and(|known| matches!(known.authorization, Some(Authorization::Maas(_))));
         let http = Client::builder()
             .tls_backend_preconfigured(tls)
-            .redirect(Policy::custom(move |attempt| redirected(attempt, below.as_ref())))
+            .redirect(Policy::custom(move |attempt| redirected(attempt, below.as_ref(), signs)))
             .referer(false)
             .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(USER_AGENT)
@@ -225,7 +227,7 @@ impl Ready {
 }
 
 /// Follows a redirect only to where the policy, and the credentials, permit a request.
-fn redirected(attempt: Attempt<'_>, below: Option<&Url>) -> reqwest::redirect::Action {
+fn redirected(attempt: Attempt<'_>, below: Option<&Url>, signs: bool) -> reqwest::redirect::Action {
     let to = attempt.url();
     let same_origin = attempt.previous().first().is_some_and(|first| first.origin() == to.origin());
     if !same_origin {
@@ -234,6 +236,10 @@ fn redirected(attempt: Attempt<'_>, below: Option<&Url>) -> reqwest::redirect::A
         attempt.error("it redirects to a URL that its credentials are not for")
     } else if attempt.previous().len() > REDIRECTS_MAX {
         attempt.error("it redirects too often")
+    } else if signs {
+        attempt.error(
+            "it redirects, and MAAS refuses a signature that comes twice; write the final URL, which ends with a slash",
+        )
     } else {
         attempt.follow()
     }

@@ -66,6 +66,8 @@ struct Answers {
     /// The nodes of which it says nothing that can be used.
     refused: BTreeSet<String>,
     first_refusal: Option<String>,
+    /// Whether any node may be among those of which it says nothing that can be used.
+    keeps_all: bool,
 }
 
 /// What a source works with.
@@ -225,30 +227,43 @@ impl Source {
                 self.put_all(around, answers)?;
             }
             (Some(form), true) => {
-                let (mut items, mut next) = with_page(Items::of_all(form), body).await?;
+                let (mut items, mut next) = with_page(Items::of_all(&self.inventory, form), body).await?;
                 let mut pages = self.requester.pages(&self.inventory, around.spacing);
                 while let Some(written) = next {
                     // It is of the first page only.
                     etag = None;
                     (items, next) = with_page(items, pages.next(&written).await?).await?;
                 }
-                let mut answers = Answers::default();
-                let nodes = items.finish().map_err(not_understood)?;
+                let (nodes, nameless) = items.finish().map_err(not_understood)?;
+                let nameless = nameless.map(Cow::into_owned);
+                let mut answers =
+                    Answers { keeps_all: nameless.is_some(), first_refusal: nameless, ..Answers::default() };
                 nodes.into_iter().for_each(|(node, item)| self.add(around, &mut answers, node, item));
                 self.put_all(around, answers)?;
             }
-            (form, false) => {
-                let item = match form {
-                    None => answer::of_node(&body).map(|labels| Some(ItemLabels { labels, ..ItemLabels::default() })),
-                    Some(form) => Items::of_node(form, node, &body),
-                };
+            (None, false) => {
+                let labels = answer::of_node(&body).map_err(not_understood)?;
+                self.put(around, node, ItemLabels { labels, ..ItemLabels::default() })?;
+            }
+            (Some(form), false) => {
+                let (inventory, form, name) = (self.inventory.clone(), form.clone(), node.clone());
+                let item = beside(move || Items::of_node(&inventory, &form, &name, &body)).await?;
                 let Some(item) = item.map_err(not_understood)? else { return Ok(NOT_FOUND) };
-                let labels = self.accept(around, node, item).map_err(Fault::OfNode)?;
-                around.cache.put(node, &self.inventory.id, Some(labels));
+                self.put(around, node, item)?;
             }
         }
         self.schedule.lock().keep_etag(node, etag);
         Ok("answered")
+    }
+
+    /// Uses what an answer says of one node.
+    ///
+    /// # Errors
+    /// Returns a sentence if nothing of it can be used.
+    fn put(&self, around: Surroundings<'_>, node: &Arc<str>, item: ItemLabels) -> Result<(), Fault> {
+        let labels = self.accept(around, node, item).map_err(Fault::OfNode)?;
+        around.cache.put(node, &self.inventory.id, Some(labels));
+        Ok(())
     }
 
     /// Adds what an answer about all nodes says of one.
@@ -276,15 +291,18 @@ impl Source {
     /// # Errors
     /// Returns a sentence if it says nothing that can be used of any node.
     fn put_all(&self, around: Surroundings<'_>, answers: Answers) -> Result<(), Fault> {
-        let Answers { accepted, refused, first_refusal } = answers;
-        if accepted.is_empty()
-            && let Some(why) = first_refusal
-        {
-            return Err(Fault::OfNode(why));
+        let Answers { accepted, refused, first_refusal, keeps_all } = answers;
+        if let Some(why) = first_refusal {
+            if accepted.is_empty() {
+                return Err(Fault::OfNode(why));
+            }
+            let Inventory { policy, name, .. } = &*self.inventory;
+            around.metrics.dropped(policy, name, refused.len().max(1));
+            self.name_once(&why, "a part of an inventory's answer is not used; its nodes keep their last labels");
         }
         // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer.
         let living: HashSet<Arc<str>> = (around.living)().into_iter().map(|node| node.name).collect();
-        let kept = |node: &str| living.contains(node) || refused.contains(node);
+        let kept = |node: &str| keeps_all || living.contains(node) || refused.contains(node);
         around.cache.put_all(&self.inventory.id, accepted, kept);
         around.metrics.set_nodes(&self.inventory.policy, &self.inventory.name, around.cache.count(&self.inventory.id));
         Ok(())
@@ -297,6 +315,12 @@ impl Source {
     /// must not remove labels.
     fn accept(&self, around: Surroundings<'_>, node: &str, item: ItemLabels) -> Result<InventoryLabels, String> {
         let ItemLabels { node: _, labels, unknown } = item;
+        let before = around.cache.of(node);
+        let before = before.of(&self.inventory.id);
+        // Without an answer, what is unknown would count as absent.
+        if let (None, Some(DroppedLabel { key, reason })) = (before, unknown.first()) {
+            return Err(format!("label {key} is unknown: {reason}"));
+        }
         let count = labels.len() + unknown.len();
         let (labels, mut dropped) = self.inventory.accept(labels);
         dropped.extend(unknown);
@@ -310,9 +334,8 @@ impl Source {
             }
             None => Ok(labels),
             Some(_) => {
-                let before = around.cache.of(node);
                 let stays = |key: &str| dropped.iter().any(|dropped| dropped.key == key);
-                let before = before.of(&self.inventory.id).into_iter().flat_map(InventoryLabels::iter);
+                let before = before.into_iter().flat_map(InventoryLabels::iter);
                 let all = labels.iter().chain(before.filter(|(key, _)| stays(key)));
                 let all = all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
                 Ok(self.inventory.accept(all).0)
@@ -337,6 +360,15 @@ impl Source {
             }
         }
     }
+
+    /// Logs each reason once for which a part of an answer is not used.
+    fn name_once(&self, why: &str, what: &str) {
+        let (why, mut named) = (shown(why), self.named.lock());
+        if named.len() < NAMED_MAX && named.insert(why.clone()) {
+            let Inventory { policy, name, .. } = &*self.inventory;
+            tracing::warn!(policy = &**policy, inventory = &**name, why, "{what}");
+        }
+    }
 }
 
 /// A text of an inventory, cut for a message.
@@ -346,11 +378,16 @@ fn shown(text: &str) -> String {
     text
 }
 
-/// Adds a page to `items`, apart from the threads that answer reviews. Returns the URL of the next one as well.
+/// Adds a page to `items`. Returns the URL of the next one as well.
 async fn with_page(mut items: Items, body: Vec<u8>) -> Result<(Items, Option<String>), Fault> {
-    let added = tokio::task::spawn_blocking(move || (items.add_page(&body), items)).await;
-    let (next, items) = added.map_err(|error| Fault::OfNode(format!("its answer could not be evaluated: {error}")))?;
+    let (next, items) = beside(move || (items.add_page(&body), items)).await?;
     Ok((items, next.map_err(not_understood)?))
+}
+
+/// Does work beside the threads that answer reviews.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Fault::OfNode(format!("its answer could not be evaluated: {error}")))
 }
 
 fn not_understood(why: Cow<'static, str>) -> Fault {

@@ -48,18 +48,20 @@ impl<'a> Pools<'a> {
         remembered: Arc<PoolMemory>,
         selected: &BTreeMap<String, usize>,
     ) -> anyhow::Result<Vec<Difference>> {
-        let Self { mut groups, declared } = self;
+        let Self { mut groups, mut declared } = self;
         groups.remembered = remembered;
+        declared.retain(|one| groups.are_meant_by(one));
         for pool in &declared {
             groups.add_empty(pool)?;
         }
         let is_selected = |key: &str| selected.contains_key(key);
         let found = check::differences(&groups.finish(), &declared, None, is_selected)?.differences;
+        let is_wrong = |found: &Difference| found.because == Wrong::Varies && found.told.is_some();
         let with_pods = found.into_iter().map(|found| match found.effect {
             Some(_) => found,
             None => Difference { pods: selected.get(&found.key).copied(), ..found },
         });
-        Ok(with_pods.filter(|found| found.effect.is_some() || found.pods.is_some()).collect())
+        Ok(with_pods.filter(|found| found.effect.is_some() || found.pods.is_some() || is_wrong(found)).collect())
     }
 }
 

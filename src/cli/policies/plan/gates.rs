@@ -28,8 +28,8 @@ pub(crate) struct ShutOut {
 /// The DaemonSets that publish what gates wait for, and do not tolerate one of the pending `taints` (key and effect) of the fleet.
 pub(super) fn shut_out(set: &PolicySet, taints: &BTreeSet<(String, String)>, sets: &[DaemonSet]) -> Vec<ShutOut> {
     let mut found: Vec<ShutOut> = Vec::new();
-    for AwaitedLabel { gate, key, images } in set.awaited_of_publishers() {
-        let publishes = |set: &&DaemonSet| set.images().any(|image| images.iter().any(|part| image.contains(part)));
+    for AwaitedLabel { gate, key, daemon_sets } in set.awaited_of_publishers() {
+        let publishes = |set: &&DaemonSet| set.words().any(|word| daemon_sets.iter().any(|part| word.contains(part)));
         for daemon_set in sets.iter().filter(publishes) {
             let refused = taints.iter().find(|(key, effect)| {
                 let taint = Taint { key: key.clone(), effect: effect.clone(), value: None, time_added: None };

@@ -48,7 +48,10 @@ impl Workloads {
         let sets = each(client, &DaemonSetObject::url_path(&(), None), |set| self.add_daemon_set(set)).await;
         sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
         let pods = each_of_cluster(client, |pod| self.add_pod(&pod)).await;
-        pods.map_err(|error| format!("could not list pods: {error}"))
+        pods.map_err(|error| {
+            self.selected.clear();
+            format!("could not list pods: {error}")
+        })
     }
 
     /// Adds the DaemonSets and pods of files, as `kubectl get daemonsets,pods --all-namespaces -o json` prints them.

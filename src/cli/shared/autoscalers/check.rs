@@ -4,6 +4,7 @@ use super::TemplateFormat;
 use super::declared::Declared;
 use super::document::{Difference, Differences, PoolTemplate, Templates, Wrong};
 use super::formats::refused;
+use super::provisioners::Provisioner;
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::{Key, TemplateKey, VaryingKey};
 
@@ -93,6 +94,10 @@ impl Compared<'_> {
         if told.is_empty() && !(*field == FieldName::Label && is_selected(key)) {
             return None;
         }
+        // Karpenter gives it to all nodes itself.
+        if self.is_on_nodes_anyway() && told == *values {
+            return None;
+        }
         let is_one_of_them = told.len() > 1 && varying.is_on_all(self.pool.nodes);
         if is_one_of_them && values.iter().all(|value| told.contains(value)) {
             return None;
@@ -101,8 +106,16 @@ impl Compared<'_> {
         Some(Difference { values, rule, ..self.difference(Wrong::Varies, at) })
     }
 
+    /// Whether nodes get what is told, whatever rules give: a NodePool's labels and taints are those of its nodes.
+    fn is_on_nodes_anyway(&self) -> bool {
+        self.declared.provisioner == Some(Provisioner::Karpenter)
+    }
+
     /// What no node has.
     fn absent(&self, (field, key, effect): &Key) -> Option<Difference> {
+        if self.is_on_nodes_anyway() {
+            return None;
+        }
         let at = (*field, key.as_str(), effect.map(|effect| effect.as_str()));
         self.told(at.0, at.1, at.2)?;
         Some(self.difference(Wrong::Unassigned, at))

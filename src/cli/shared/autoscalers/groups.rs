@@ -9,7 +9,7 @@ use super::TemplateFormat;
 use super::declared::Declared;
 use super::document::{PoolTemplate, Templates, UnknownRule};
 use super::pool_id::{HeldBy, PoolId};
-use super::provisioners::{NODEPOOL, NextNode};
+use super::provisioners::{NODEPOOL, NextNode, Provisioner};
 use crate::cli::shared::cluster::known_node::KnownNode;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
@@ -23,6 +23,8 @@ use nodegate_policy::{
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The annotation of a node with the namespace of its cluster's objects (`sigs.k8s.io/cluster-api`, `api/core/v1beta2/machine_types.go`).
 const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
+/// The annotation with the name of its Cluster, in the same file.
+const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 /// A name that no rule is written for.
 const NAMELESS: &str = "xn--node-of-no-name";
 
@@ -35,6 +37,8 @@ pub(in crate::cli) struct Groups<'a> {
     pools: BTreeMap<PoolId, Pool>,
     without_pool: usize,
     joining: usize,
+    /// The clusters of Cluster API that nodes are of: namespace and name.
+    clusters: BTreeSet<(String, String)>,
     /// What pools remember.
     pub(in crate::cli) remembered: Arc<PoolMemory>,
     elsewhere: Publishers,
@@ -87,6 +91,7 @@ impl<'a> Groups<'a> {
             pools: BTreeMap::new(),
             without_pool: 0,
             joining: 0,
+            clusters: BTreeSet::new(),
             remembered: Arc::default(),
             elsewhere: Publishers::default(),
         }
@@ -99,6 +104,8 @@ impl<'a> Groups<'a> {
     pub(in crate::cli) fn add(&mut self, member: &KnownNode) -> anyhow::Result<()> {
         let facts = member.facts()?;
         let stored = member.stored(&facts, &self.pending);
+        let annotation = |key: &str| facts.annotation(key).map(str::to_owned);
+        self.clusters.extend(annotation(CLUSTER_NAMESPACE).zip(annotation(CLUSTER_NAME)));
         // It may lack what its rules and others give it.
         if self.pending.on(&facts).next().is_some() {
             self.joining += 1;
@@ -121,6 +128,16 @@ impl<'a> Groups<'a> {
         self.elsewhere = stored.elsewhere;
         self.pools.entry(pool).or_default().add(self.set, next);
         Ok(())
+    }
+
+    /// Whether an object of the cluster is about its own nodes: a management cluster has MachineDeployments of others.
+    pub(in crate::cli) fn are_meant_by(&self, declared: &Declared) -> bool {
+        let cluster = || {
+            let name = declared.object["spec"]["clusterName"].as_str()?;
+            Some((declared.cluster.clone()?, name.to_owned()))
+        };
+        declared.provisioner != Some(Provisioner::ClusterApi)
+            || cluster().is_some_and(|cluster| self.clusters.contains(&cluster))
     }
 
     /// Adds the next node of a pool that has none, if what is declared of the pool says what its nodes will be.

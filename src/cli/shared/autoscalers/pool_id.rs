@@ -58,6 +58,8 @@ impl PoolId {
     pub(in crate::cli) fn is(&self, declared: &Declared) -> bool {
         let of_its_maker = match (&self.by, declared.provisioner) {
             (HeldBy::Chosen, _) => true,
+            // Cluster API has no label of its own on nodes.
+            (HeldBy::Label(_), Some(Provisioner::ClusterApi)) => false,
             (HeldBy::Label(label), made_by) => (*label == NODEPOOL) == (made_by == Some(Provisioner::Karpenter)),
             (HeldBy::Proof { namespace: Some(namespace) }, Some(Provisioner::ClusterApi)) => {
                 declared.cluster.as_ref() == Some(namespace)
