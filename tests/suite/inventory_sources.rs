@@ -90,40 +90,43 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
             fs::write(own.join(file), content).unwrap();
         }
     });
-    for (node, expected) in [
+    for (node, domain, expected) in [
         (
             "gpu-01.dc1.example.com",
+            "place.example.com/",
             &[("nvlink-domain", "nvl-1"), ("rack", "Rack-A1"), ("site", "ams-1"), ("unit", "12")][..],
         ),
-        ("gpu-03.dc1.example.com", &[("site", "ams-1")]),
-        ("metal-1", &[("hall", "hall-2"), ("pool", "training"), ("rack", "rack-b7")]),
-        ("metal-2", &[("hall", "hall-2"), ("pool", "training")]),
-        ("ansible-1", &[("rack", "9"), ("row", "c")]),
-        ("box-1", &[("rack", "R1"), ("unit", "12")]),
-        ("box-2", &[("rack", "R1")]),
-    ] {
-        let expected: BTreeMap<String, String> =
-            expected.iter().map(|(key, value)| (format!("place.example.com/{key}"), (*value).to_owned())).collect();
-        until(node, &serve, || added(&patch(&serve, node)) == expected);
-    }
-    until("sabakan", &serve, || {
-        added(&patch(&serve, "10.69.0.69"))
-            == labels(&[
+        ("gpu-03.dc1.example.com", "place.example.com/", &[("site", "ams-1")]),
+        ("metal-1", "place.example.com/", &[("hall", "hall-2"), ("pool", "training"), ("rack", "rack-b7")]),
+        ("metal-2", "place.example.com/", &[("hall", "hall-2"), ("pool", "training")]),
+        ("ansible-1", "place.example.com/", &[("rack", "9"), ("row", "c")]),
+        ("box-1", "place.example.com/", &[("rack", "R1"), ("unit", "12")]),
+        ("box-2", "place.example.com/", &[("rack", "R1")]),
+        (
+            "10.69.0.69",
+            "",
+            &[
                 ("datacenter", "tokyo1"),
                 ("place.example.com/index", "4"),
                 ("place.example.com/rack", "3"),
                 ("product", "R630"),
-            ])
-    });
-    until("topograph", &serve, || {
-        added(&patch(&serve, "fabric-1"))
-            == labels(&[
+            ],
+        ),
+        (
+            "fabric-1",
+            "",
+            &[
                 ("accelerator.topograph.run/domain", "nvl-1"),
                 ("accelerator.topograph.run/sub-domain", "nvl-1.rack-1"),
                 ("fabric.topograph.run/tier-0", "leaf-a"),
                 ("fabric.topograph.run/tier-1", "spine-a"),
-            ])
-    });
+            ],
+        ),
+    ] {
+        let expected: BTreeMap<String, String> =
+            expected.iter().map(|(key, value)| (format!("{domain}{key}"), (*value).to_owned())).collect();
+        until(node, &serve, || added(&patch(&serve, node)) == expected);
+    }
     assert_eq!(added(&patch(&serve, "fabric-2")), labels(&[("fabric.topograph.run/tier-0", "leaf-b")]));
 }
 

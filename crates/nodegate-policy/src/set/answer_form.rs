@@ -39,6 +39,13 @@ pub struct ItemLabels {
     pub unknown: Vec<DroppedLabel>,
 }
 
+impl From<BTreeMap<String, String>> for ItemLabels {
+    /// The labels of an answer in which nothing is unknown.
+    fn from(labels: BTreeMap<String, String>) -> Self {
+        Self { labels, ..Self::default() }
+    }
+}
+
 impl AnswerForm {
     /// What an item in JSON says. `key`: its key, if the items are the values of an object.
     ///

@@ -76,17 +76,26 @@ enum Text<'t> {
     Lines(&'t str),
 }
 
-fn text(body: &[u8]) -> Result<Text<'_>, &'static str> {
+/// The text of an answer, without a byte order mark and space around it.
+///
+/// # Errors
+/// Returns a sentence if there is none.
+pub(super) fn plain(body: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8")?;
     let text = text.trim_start_matches('\u{feff}').trim();
+    // `{}` says that there are no labels; an empty body may be the end of a broken program.
+    if text.is_empty() { Err("it is empty") } else { Ok(text) }
+}
+
+fn text(body: &[u8]) -> Result<Text<'_>, &'static str> {
+    let text = plain(body)?;
     if text.starts_with('{') {
         return Ok(Text::Json(text));
     }
     if text.starts_with(['[', '"', '<']) {
         return Err("it is neither a JSON object nor lines of key=value");
     }
-    // `{}` says that there are no labels; an empty body may be the end of a broken program.
-    if text.is_empty() { Err("it is empty") } else { Ok(Text::Lines(text)) }
+    Ok(Text::Lines(text))
 }
 
 /// The lines with their numbers, without blank ones and comments.

@@ -6,14 +6,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::error::Category;
-use serde_json::value::RawValue;
-
+use super::answer::plain;
+use super::json;
 use super::written::{NODES_MAX, WRITTEN_MAX, kept, too_many_labels, too_many_nodes};
 use nodegate_policy::api::answers::AnswerFormat;
 use nodegate_policy::{AnswerForm, Inventory, ItemLabels};
@@ -86,11 +83,7 @@ impl Items {
     /// Returns a sentence if the page does not have the form. Then nothing of the answer may be used.
     pub(super) fn add_page(&mut self, body: &[u8]) -> Result<Option<String>, Fault> {
         self.until = Instant::now() + self.page_timeout;
-        let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8")?;
-        let text = text.trim_start_matches('\u{feff}').trim();
-        if text.is_empty() {
-            return Err("it is empty".into());
-        }
+        let text = plain(body)?;
         match self.form.format {
             AnswerFormat::Csv => {
                 self.add_lines(text)?;
@@ -98,9 +91,9 @@ impl Items {
             }
             AnswerFormat::Json => {
                 let form = self.form.clone();
-                let items = at(text, &form.items)?;
+                let items = json::at(text, &form.items)?;
                 self.add_items(items.ok_or_else(|| format!("it has nothing at {}", pointer(&form.items)))?)?;
-                let next = form.next.as_ref().map(|keys| at(text, keys)).transpose()?.flatten();
+                let next = form.next.as_ref().map(|keys| json::at(text, keys)).transpose()?.flatten();
                 let next = next.map(serde_json::from_str::<Option<String>>).transpose();
                 let next = next.map_err(|_| "what is at the pointer of the next page is neither text nor null")?;
                 Ok(next.flatten().filter(|next| !next.is_empty()))
@@ -129,14 +122,8 @@ impl Items {
             fault = fault.take().or(added.err());
             fault.is_none()
         };
-        let read = read(text, Each(each));
-        match fault {
-            Some(fault) => Err(fault),
-            None => read.map_err(|error| match error.classify() {
-                Category::Data => "its items are neither a list nor an object".into(),
-                Category::Io | Category::Syntax | Category::Eof => not_json(&error),
-            }),
-        }
+        let read = json::each_item(text, each);
+        fault.map_or(read, Err)
     }
 
     fn add_lines(&mut self, text: &str) -> Result<(), Fault> {
@@ -205,117 +192,6 @@ fn bounded(item: ItemLabels, inventory: &Inventory) -> Result<ItemLabels, Fault>
 /// The pointer in a message.
 fn pointer(keys: &[String]) -> String {
     keys.iter().map(|key| format!("/{key}")).collect()
-}
-
-/// The text of the value to which these keys lead; `None` if there is none.
-fn at<'t>(text: &'t str, keys: &[String]) -> Result<Option<&'t str>, Fault> {
-    let is_container = |text: &str| text.starts_with(['{', '[']);
-    if !is_container(text) {
-        return Err("it is neither a JSON object nor a list".into());
-    }
-    let mut text = text;
-    for key in keys {
-        if !is_container(text) {
-            return Ok(None);
-        }
-        match read(text, Member { key }).map_err(|error| not_json(&error))? {
-            Some(value) => text = value.get(),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(text))
-}
-
-fn read<'t, S: DeserializeSeed<'t>>(text: &'t str, seed: S) -> serde_json::Result<S::Value> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = seed.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(value)
-}
-
-fn not_json(error: &serde_json::Error) -> Fault {
-    format!("it is not JSON, from line {} column {} on", error.line(), error.column()).into()
-}
-
-/// One member of an object, or of a list by its index.
-struct Member<'k> {
-    key: &'k str,
-}
-
-impl<'t> DeserializeSeed<'t> for Member<'_> {
-    type Value = Option<&'t RawValue>;
-
-    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'t> Visitor<'t> for Member<'_> {
-    type Value = Option<&'t RawValue>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object or a list")
-    }
-
-    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(key) = map.next_key::<Cow<'t, str>>()? {
-            if *key == *self.key {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
-
-    fn visit_seq<A: SeqAccess<'t>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let (mut found, mut index) = (None, 0_usize);
-        while let Some(item) = list.next_element()? {
-            if index.to_string() == self.key {
-                found = Some(item);
-            }
-            index += 1;
-        }
-        Ok(found)
-    }
-}
-
-/// Passes each item of a list, and each value of an object with its key, until one is enough.
-struct Each<F>(F);
-
-impl<'t, F: FnMut(Option<&str>, &str) -> bool> DeserializeSeed<'t> for Each<F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'t, F: FnMut(Option<&str>, &str) -> bool> Visitor<'t> for Each<F> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list or an object")
-    }
-
-    fn visit_map<A: MapAccess<'t>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some((key, item)) = map.next_entry::<Cow<'t, str>, &'t RawValue>()? {
-            if !(self.0)(Some(&key), item.get()) {
-                return Err(A::Error::custom("enough"));
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'t>>(mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(item) = list.next_element::<&'t RawValue>()? {
-            if !(self.0)(None, item.get()) {
-                return Err(A::Error::custom("enough"));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

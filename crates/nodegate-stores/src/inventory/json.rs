@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use super::written::{NODES_MAX, Written, add, kept, too_many_nodes};
 
@@ -38,6 +39,37 @@ pub(super) fn of_node(text: &str) -> Result<Written, Cow<'static, str>> {
 pub(super) fn of_all(text: &str, each: impl FnMut(String, Written)) -> Result<(), Cow<'static, str>> {
     let refusal = Refusal::default();
     read(text, Nodes { refusal: &refusal, each }).map_err(|error| in_words(&error, &refusal, NOT_OBJECTS))
+}
+
+/// The text of the value to which these keys lead; `None` if there is none.
+pub(super) fn at<'t>(text: &'t str, keys: &[String]) -> Result<Option<&'t str>, Cow<'static, str>> {
+    let is_container = |text: &str| text.starts_with(['{', '[']);
+    if !is_container(text) {
+        return Err("it is neither a JSON object nor a list".into());
+    }
+    let mut text = text;
+    for key in keys {
+        if !is_container(text) {
+            return Ok(None);
+        }
+        match read(text, Member { key }).map_err(|error| not_json(&error))? {
+            Some(value) => text = value.get(),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(text))
+}
+
+/// Passes the text of each item of a list, and of each value of an object with its key, to `each` until it returns false.
+pub(super) fn each_item(text: &str, each: impl FnMut(Option<&str>, &str) -> bool) -> Result<(), Cow<'static, str>> {
+    read(text, Items { each }).map_err(|error| match error.classify() {
+        Category::Data => "its items are neither a list nor an object".into(),
+        Category::Io | Category::Syntax | Category::Eof => not_json(&error),
+    })
+}
+
+fn not_json(error: &serde_json::Error) -> Cow<'static, str> {
+    format!("it is not JSON, from line {} column {} on", error.line(), error.column()).into()
 }
 
 fn read<'t, S: DeserializeSeed<'t>>(text: &'t str, seed: S) -> serde_json::Result<S::Value> {
@@ -183,5 +215,89 @@ impl Visitor<'_> for Text {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
         Ok(kept(text))
+    }
+}
+
+/// One member of an object, or of a list by its index.
+struct Member<'k> {
+    key: &'k str,
+}
+
+impl<'t> DeserializeSeed<'t> for Member<'_> {
+    type Value = Option<&'t RawValue>;
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Member<'_> {
+    type Value = Option<&'t RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object or a list")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Cow<'t, str>>()? {
+            if *key == *self.key {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        // `01` is no index (RFC 6901, section 4).
+        let wanted = self.key.parse::<usize>().ok().filter(|index| index.to_string() == self.key);
+        let (mut found, mut index) = (None, 0);
+        while let Some(item) = list.next_element()? {
+            if Some(index) == wanted {
+                found = Some(item);
+            }
+            index += 1;
+        }
+        Ok(found)
+    }
+}
+
+struct Items<F> {
+    each: F,
+}
+
+impl<'t, F: FnMut(Option<&str>, &str) -> bool> DeserializeSeed<'t> for Items<F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'t, F: FnMut(Option<&str>, &str) -> bool> Visitor<'t> for Items<F> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list or an object")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((key, item)) = map.next_entry::<Cow<'t, str>, &'t RawValue>()? {
+            if !(self.each)(Some(&key), item.get()) {
+                return Err(A::Error::custom("enough"));
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element::<&'t RawValue>()? {
+            if !(self.each)(None, item.get()) {
+                return Err(A::Error::custom("enough"));
+            }
+        }
+        Ok(())
     }
 }

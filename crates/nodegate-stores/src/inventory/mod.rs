@@ -16,6 +16,7 @@ mod request;
 mod schedule;
 mod source;
 mod stored;
+mod taken;
 mod written;
 
 pub use cache::InventoryCache;
