@@ -4,20 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonptr::Pointer;
-use nodegate_cel::Paths;
-
-use super::texts::{duration, expression};
-use super::{Draft, Faults};
-use crate::api::answers::{AnswerFormat, AnswerSpec};
-use crate::api::names::{LabelKey, cut_name, is_dns_subdomain};
+use super::texts::duration;
+use super::{Draft, Faults, answers};
+use crate::api::names::{cut_name, is_dns_subdomain};
 use crate::api::policy::InventorySpec;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
-use crate::cel::{Expression, Scope, Yields};
 use crate::facts::inventory::InventoryQuestion;
 use crate::keys::pattern::KeySet;
-use crate::set::answer_form::AnswerForm;
 use crate::set::inventory::{Inventory, InventoryUrl, givable_label};
 use crate::set::matcher::Matcher;
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, RuleId, Strength};
@@ -103,7 +97,7 @@ fn compile_one(
         }
     });
     let is_batch = url.as_ref().is_some_and(InventoryUrl::is_batch);
-    let form = answer.as_ref().map(|spec| answer_form(spec, is_batch, &allow, &path.key("answer"), faults));
+    let form = answer.as_ref().map(|spec| answers::compile(spec, is_batch, &allow, &path.key("answer"), faults));
     let url = url?;
     // What changes how answers are read changes what they say.
     let asked = answer.as_ref().and_then(|spec| serde_json::to_string(spec).ok()).unwrap_or_default();
@@ -118,76 +112,4 @@ fn compile_one(
         url,
         allow,
     })
-}
-
-fn answer_form(
-    spec: &AnswerSpec,
-    is_batch: bool,
-    allow: &KeySet,
-    path: &FieldPath,
-    faults: &mut Faults<'_>,
-) -> AnswerForm {
-    let AnswerSpec { format, items, node, labels, label_map, next } = spec;
-    let format = format.unwrap_or_default();
-    for (field, written) in [("items", items), ("next", next)] {
-        if format == AnswerFormat::Csv && written.is_some() {
-            let what = "this is for JSON: lines of comma-separated values are the items, all on one page";
-            faults.at(&path.key(field), Problem::new(what, "remove it"));
-        }
-    }
-    if is_batch && node.is_none() {
-        let what = "the answer is about all nodes, and nothing says which item is about which node";
-        faults.at(path, Problem::new(what, "add node, such as `node: item.name`"));
-    }
-    if !is_batch && next.is_some() {
-        let what = "the answer is about one node, so it has no further pages";
-        faults.at(&path.key("next"), Problem::new(what, "remove it, or write a url without {node}"));
-    }
-    if labels.is_empty() && label_map.is_none() {
-        let what = "nothing says which labels an item has";
-        faults.at(path, Problem::new(what, "add labels, such as `labels: {rack: item.rack}`, or labelMap"));
-    }
-    let of = |source: &String, path: FieldPath, yields: Yields, faults: &mut Faults<'_>| {
-        expression(source, Scope::Item, yields, &path, faults).map(Arc::new)
-    };
-    let mut computed: Vec<(LabelKey, Arc<Expression>)> = Vec::new();
-    for (key, source) in labels {
-        let path = path.key("labels").key(key);
-        let label = faults.check_key(&path, givable_label(key));
-        if label.is_some() && !allow.contains(key) {
-            let what = format!("{key:?} is not in allow, so the inventory may not set it");
-            faults.at_key(&path, Problem::new(what, "add it to allow"));
-        }
-        computed.extend(label.zip(of(source, path, Yields::Any, faults)));
-    }
-    let node = node.as_ref().and_then(|source| of(source, path.key("node"), Yields::Any, faults));
-    let label_map = label_map.as_ref().and_then(|source| of(source, path.key("labelMap"), Yields::Any, faults));
-    let (mut paths, mut reads_keys) = (Paths::default(), false);
-    for expression in computed.iter().map(|(_, expression)| expression).chain(&node).chain(&label_map) {
-        paths.merge(&expression.paths().item);
-        reads_keys |= expression.paths().key;
-    }
-    let mut keys = |text: &String, field: &str| {
-        let keys = |pointer: &Pointer| pointer.tokens().map(|token| token.decoded().into_owned()).collect();
-        faults.check(&path.key(field), Pointer::parse(text).map(keys).map_err(|_| not_a_pointer(text)))
-    };
-    AnswerForm {
-        format,
-        items: items.as_ref().and_then(|text| keys(text, "items")).unwrap_or_default(),
-        next: next.as_ref().and_then(|text| keys(text, "next")),
-        node,
-        labels: computed.into(),
-        label_map,
-        paths,
-        reads_keys,
-    }
-}
-
-fn not_a_pointer(text: &str) -> Problem {
-    let help = match text.split_once('.') {
-        _ if text.starts_with('/') => "in a JSON pointer, write ~0 for ~ and ~1 for / in a key".to_owned(),
-        Some(_) => format!("write /{}", text.replace('.', "/")),
-        None => format!("write /{text}"),
-    };
-    Problem::new(format!("{text:?} is not a JSON pointer (RFC 6901)"), help)
 }

@@ -2,6 +2,7 @@
 //!
 //! Files, objects, flat label files and presets are all compiled here, by the same rules.
 
+mod answers;
 mod conditions;
 mod gates;
 mod governance;

@@ -155,6 +155,14 @@ fn of_rule(rule: &Rule) -> impl Iterator<Item = Key> {
     labels.chain(taints.map(|taint| (FieldName::Taint, taint.id.key.to_string(), Some(taint.id.effect))))
 }
 
+/// The labels and taints of a node.
+pub fn keys_of(node: &NodeFacts<'_>) -> impl Iterator<Item = Key> {
+    let labels =
+        node.labels.iter().flat_map(|labels| labels.iter()).map(|(key, _)| (FieldName::Label, key.to_owned(), None));
+    let taints = node.taints.iter().flatten();
+    labels.chain(taints.filter_map(|taint| Some((FieldName::Taint, taint.key.to_string(), Some(taint.effect()?)))))
+}
+
 /// The labels and taints that rules assign by name.
 pub fn assigned(set: &PolicySet) -> BTreeSet<Key> {
     set.rules().iter().flat_map(of_rule).collect()
@@ -185,17 +193,6 @@ struct Known {
 }
 
 impl GroupTemplate {
-    /// The labels and taints of a node.
-    pub fn keys_of(node: &NodeFacts<'_>) -> impl Iterator<Item = Key> {
-        let labels = node
-            .labels
-            .iter()
-            .flat_map(|labels| labels.iter())
-            .map(|(key, _)| (FieldName::Label, key.to_owned(), None));
-        let taints = node.taints.iter().flatten();
-        labels.chain(taints.filter_map(|taint| Some((FieldName::Taint, taint.key.to_string(), Some(taint.effect()?)))))
-    }
-
     /// Adds a node: what it [will have](once_joined) under its name, and under [another one](renamed). Where it is not known whether a
     /// rule gives it something, the node says nothing about that.
     pub fn add(&mut self, set: &PolicySet, of_node: &Decision, under_another_name: &Decision) {
