@@ -187,21 +187,8 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     let remembered = known_node::each(&client, &place, &known, take).await?;
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
     let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
-    let asks_pods = pools.is_some() || !set.awaited_of_publishers().is_empty();
-    let is_known = workloads.impact.is_none();
-    let listed = match () {
-        () if is_known && (args.no_pods || !asks_pods) => Ok(()),
-        () if args.no_pods => Err("--no-pods is set".to_owned()),
-        () => workloads.add_of_cluster(&client).await,
-    };
-    let pods_unknown = match listed {
-        // No node changes, so the effect on pods is known.
-        Err(why) if is_known => {
-            output::note(&format!("note: what pods select is not known: {why}"));
-            None
-        }
-        listed => listed.err(),
-    };
+    let others_ask = pools.is_some() || !set.awaited_of_publishers().is_empty();
+    let pods_unknown = workloads.look_at_cluster(&client, args.no_pods, others_ask).await;
     match pools.map(|pools| pools.finish(remembered, &workloads.selected)).transpose() {
         Ok(found) => draft.autoscalers = found.unwrap_or_default(),
         Err(error) => output::note(&format!("note: what autoscalers are told is not compared: {error:#}")),

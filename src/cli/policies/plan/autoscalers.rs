@@ -50,7 +50,7 @@ impl<'a> Pools<'a> {
     ) -> anyhow::Result<Vec<Difference>> {
         let Self { mut groups, mut declared } = self;
         groups.remembered = remembered;
-        declared.retain(|one| groups.are_meant_by(one));
+        declared.retain(|one| groups.is_of_this_fleet(one));
         for pool in &declared {
             groups.add_empty(pool)?;
         }

@@ -1,6 +1,6 @@
 //! Gates at which nodes wait in vain: what should publish the labels on a node cannot start there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
 use schemars::JsonSchema;
@@ -25,9 +25,10 @@ pub(crate) struct ShutOut {
     pub(in crate::cli) taint: String,
 }
 
-/// The DaemonSets that publish what gates wait for, and do not tolerate one of the pending `taints` (key and effect) of the fleet.
+/// The DaemonSets that publish what gates wait for, and do not tolerate one of the pending `taints` (key and effect) of the fleet;
+/// sorted by gate.
 pub(super) fn shut_out(set: &PolicySet, taints: &BTreeSet<(String, String)>, sets: &[DaemonSet]) -> Vec<ShutOut> {
-    let mut found: Vec<ShutOut> = Vec::new();
+    let mut found: BTreeMap<(String, String, String), ShutOut> = BTreeMap::new();
     for AwaitedLabel { gate, key, daemon_sets } in set.awaited_of_publishers() {
         let publishes = |set: &&DaemonSet| set.words().any(|word| daemon_sets.iter().any(|part| word.contains(part)));
         for daemon_set in sets.iter().filter(publishes) {
@@ -37,17 +38,17 @@ pub(super) fn shut_out(set: &PolicySet, taints: &BTreeSet<(String, String)>, set
             });
             let Some((taint, effect)) = refused else { continue };
             let (policy, gate, daemon_set) = (gate.policy.to_string(), gate.rule.to_string(), daemon_set.full_name());
-            let is_same = |one: &&mut ShutOut| one.policy == policy && one.gate == gate && one.daemon_set == daemon_set;
-            match found.iter_mut().find(is_same) {
-                Some(one) => one.labels.push(key.clone()),
-                None => {
-                    let (labels, taint) = (vec![key.clone()], format!("{taint}:{effect}"));
-                    found.push(ShutOut { policy, gate, labels, daemon_set, taint });
-                }
-            }
+            let one = found.entry((policy.clone(), gate.clone(), daemon_set.clone())).or_insert_with(|| ShutOut {
+                policy,
+                gate,
+                labels: Vec::new(),
+                daemon_set,
+                taint: format!("{taint}:{effect}"),
+            });
+            one.labels.push(key.clone());
         }
     }
-    found
+    found.into_values().collect()
 }
 
 /// It as a warning.

@@ -40,11 +40,29 @@ impl Workloads {
         self.impact.add_pod(pod);
     }
 
+    /// Adds the DaemonSets and pods of the cluster, unless nothing depends on them. Returns why the effect on pods is unknown, if it is.
+    /// `skip`: they may not be read; `others_ask`: something else than that effect depends on them.
+    pub(super) async fn look_at_cluster(&mut self, client: &Client, skip: bool, others_ask: bool) -> Option<String> {
+        let changes = !self.impact.is_none();
+        match (changes, skip) {
+            (false, true) => None,
+            (false, false) if !others_ask => None,
+            (true, true) => Some("--no-pods is set".to_owned()),
+            (_, false) => {
+                let why = self.add_of_cluster(client).await.err()?;
+                if !changes {
+                    output::note(&format!("note: what pods select is not known: {why}"));
+                }
+                changes.then_some(why)
+            }
+        }
+    }
+
     /// Adds the DaemonSets and pods of the cluster.
     ///
     /// # Errors
     /// Returns a sentence if they cannot be listed.
-    pub(super) async fn add_of_cluster(&mut self, client: &Client) -> Result<(), String> {
+    async fn add_of_cluster(&mut self, client: &Client) -> Result<(), String> {
         let sets = each(client, &DaemonSetObject::url_path(&(), None), |set| self.add_daemon_set(set)).await;
         sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
         let pods = each_of_cluster(client, |pod| self.add_pod(&pod)).await;

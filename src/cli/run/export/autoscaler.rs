@@ -137,7 +137,7 @@ async fn of_cluster(args: &ExportAutoscalerArgs, place: &ClusterTarget) -> anyho
     if args.groups.is_empty() {
         let provisioners = Provisioner::ALL.into_iter().filter(|one| one.is_meant(args.format));
         for provisioner in provisioners {
-            declared.extend(provisioner.list(&client).await?.into_iter().filter(|one| groups.are_meant_by(one)));
+            declared.extend(provisioner.list(&client).await?.into_iter().filter(|one| groups.is_of_this_fleet(one)));
         }
     }
     finish(args, groups, declared)

@@ -37,14 +37,14 @@ pub(in crate::cli) fn differences(
     Ok(found)
 }
 
-/// A pool, and what an autoscaler is told about it.
+/// A pool, and what an object or group says of it to an autoscaler.
 struct Compared<'a> {
     pool: &'a PoolTemplate,
     declared: &'a Declared,
 }
 
 impl Compared<'_> {
-    /// The values that the autoscaler is told of a label or taint; none if it is not told of it.
+    /// The values that the autoscaler expects of a label or taint; `None` if it does not know the key.
     fn told(&self, field: FieldName, key: &str, effect: Option<&str>) -> Option<Vec<String>> {
         match field {
             FieldName::Taint => {

@@ -1,4 +1,4 @@
-//! What autoscalers are told about pools: by NodePools, MachineDeployments and tags.
+//! What NodePools, MachineDeployments and tags say to autoscalers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

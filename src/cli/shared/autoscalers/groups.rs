@@ -15,7 +15,7 @@ use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::identity;
 use nodegate_policy::init::node_group;
-use nodegate_policy::templates::{GroupTemplate, Key, Newcomer, assigned, once_joined, renamed};
+use nodegate_policy::templates::{GroupTemplate, Key, Newcomer, assigned, keys_of, once_joined, renamed};
 use nodegate_policy::{
     Decision, Evidence, InventoryAnswers, NodeFacts, Note, PendingTaints, PolicySet, PoolMemory, Publishers,
 };
@@ -130,8 +130,8 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// Whether an object of the cluster is about its own nodes: a management cluster has MachineDeployments of others.
-    pub(in crate::cli) fn are_meant_by(&self, declared: &Declared) -> bool {
+    /// Whether an object is about nodes of this fleet: a management cluster of Cluster API has MachineDeployments of others.
+    pub(in crate::cli) fn is_of_this_fleet(&self, declared: &Declared) -> bool {
         let cluster = || {
             let name = declared.object["spec"]["clusterName"].as_str()?;
             Some((declared.cluster.clone()?, name.to_owned()))
@@ -175,7 +175,7 @@ impl<'a> Groups<'a> {
         let under = |name: &str| -> anyhow::Result<(Decision, BTreeSet<Key>)> {
             let text = as_it_joins(node.clone(), saved, name).to_string();
             let facts = NodeFacts::parse(&text)?;
-            let has = GroupTemplate::keys_of(&facts).collect();
+            let has = keys_of(&facts).collect();
             Ok((once_joined(self.set, &facts, known), has))
         };
         let ((decision, from_others), (under_another_name, _)) = (under(name)?, under(other)?);

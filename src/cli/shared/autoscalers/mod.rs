@@ -1,4 +1,4 @@
-//! What autoscalers are told about pools of nodes, and what the next nodes of these pools will have.
+//! What autoscalers expect of the next node of each pool, and what that node will have.
 
 pub(in crate::cli) mod check;
 pub(in crate::cli) mod declared;

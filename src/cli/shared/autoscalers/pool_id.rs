@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::bail;
 
 use super::declared::Declared;
 use super::provisioners::{NODEPOOL, Provisioner};
@@ -45,8 +45,7 @@ impl PoolId {
             found.iter().filter_map(|one| Some((one.cluster.as_deref()?, &*one.told_by))).collect();
         let mut clusters = clusters.iter();
         if let (Some((first, one)), Some((second, other))) = (clusters.next(), clusters.next()) {
-            ensure!(
-                first == second,
+            bail!(
                 "pool {}: {one} ({first}) and {other} ({second}) have this name, and may be of different clusters; pass --groups FILE with those of one cluster",
                 self.name
             );
