@@ -196,4 +196,14 @@ fn an_answer_that_changed_its_form_takes_no_label_away() {
     cmdb.fail(Fault::Body(r#"{"results": [{"rack": "6"}]}"#));
     until("no item names a node", &serve, || serve.log().contains("of item 1, node is unknown"));
     assert!(has("n1", "5", "5"));
+    // Nor does an answer to what was asked before say that a label is absent which the policy asks for now.
+    cmdb.fail(Fault::None);
+    cmdb.answer("/list", Some(r#"{"results": [{"name": "n1", "rack": "9", "unit": 9}]}"#));
+    until("the last answer to the old question", &serve, || has("n1", "9", "9"));
+    let asks_more = policy.replace("[rack, unit]", "[rack, unit, hall]").replace("{rack:", "{hall: item.hall, rack:");
+    fs::write(serve.path("policy.yaml"), asks_more).unwrap();
+    until("hall is unknown", &serve, || is_failing(true) && serve.log().contains("label hall is unknown"));
+    assert!(has("n1", "9", "9"));
+    cmdb.answer("/list", Some(r#"{"results": [{"name": "n1", "rack": "11", "unit": 11, "hall": null}]}"#));
+    until("hall is absent", &serve, || has("n1", "11", "11"));
 }

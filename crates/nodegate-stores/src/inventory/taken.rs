@@ -152,8 +152,9 @@ impl Source {
         let ItemLabels { node: _, labels, unknown } = item;
         let before = around.cache.of(node);
         let before = before.of(&self.inventory.id);
-        // Without an answer, what is unknown would count as absent.
-        if let (None, Some(DroppedLabel { key, reason })) = (before, unknown.first()) {
+        // Without an answer to the same question, what is unknown would count as absent.
+        let answered = before.is_some_and(|before| self.inventory.is_answered_by(before));
+        if let Some(DroppedLabel { key, reason }) = unknown.first().filter(|_| !answered) {
             return Err(format!("label {key} is unknown: {reason}"));
         }
         let count = labels.len() + unknown.len();
