@@ -67,8 +67,12 @@ fn a_directory_that_init_has_written_is_served_and_its_tests_are_not_read() {
     });
     serve.metric("nodegate_policies 2").unwrap_or_else(|| panic!("fleet and baseline: {}", serve.get("/metrics")));
     let test = fs::read_to_string(serve.path("policy/test.yaml")).unwrap();
-    fs::write(serve.path("policy/test.yaml"), format!("{test}nonsense: {{}}\n")).unwrap();
-    fs::write(serve.path("policy/more.yaml"), policy("more", "more")).unwrap();
+    // Each appears whole: half of a file that takes long to write is no error of these.
+    for (file, text) in [("test", format!("{test}nonsense: {{}}\n")), ("more", policy("more", "more"))] {
+        let new = serve.path(&format!("policy/{file}.new"));
+        fs::write(&new, text).unwrap();
+        fs::rename(new, serve.path(&format!("policy/{file}.yaml"))).unwrap();
+    }
     eventually_blocking("the new file is in force", || serve.metric("nodegate_policies 3"));
     assert!(serve.lines().iter().all(|line| line["level"] != "ERROR"), "{}", serve.log());
 }
