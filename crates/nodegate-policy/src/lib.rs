@@ -58,7 +58,7 @@ pub use reconcile::{
 };
 pub use set::PolicySet;
 pub use set::answer_form::{AnswerForm, ItemLabels};
-pub use set::gates::AwaitedLabel;
+pub use set::gates::{AwaitedLabel, Topology};
 pub use set::inventory::{Inventory, InventoryUrl, without_credentials};
 pub use set::kleene::Kleene;
 pub use set::migration::{MigrationInForce, Ownership};

@@ -17,5 +17,6 @@ pub mod schema;
 pub mod source;
 pub mod stable_hash;
 pub mod state;
+pub mod topologies;
 
 pub use quote::Quoted;

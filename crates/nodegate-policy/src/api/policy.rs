@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::AnswerSpec;
 use super::gates::GateSpec;
 use super::pools::PoolSpec;
+use super::topologies::TopologySpec;
 
 mod governance;
 mod status;
@@ -71,6 +72,9 @@ pub struct NodePolicySpec {
     /// Labels without which a joining node gets no pods, whoever sets them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateSpec>,
+    /// Where nodes are: labels of racks, blocks and the like, without which a joining node gets no pods.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<TopologySpec>,
 }
 
 /// A rule: which nodes it matches, and what it sets on them.

@@ -1,4 +1,4 @@
-//! Compiles `gates`.
+//! Compiles `gates` and `topologies`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::Faults;
 use super::conditions::matcher;
 use super::texts::duration;
-use crate::api::gates::GateSpec;
+use crate::api::gates::{GateSpec, OnTimeout};
 use crate::api::names::{LabelKey, cut_name};
+use crate::api::policy::{MatchSpec, NodePolicySpec};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
+use crate::api::topologies::TopologySpec;
 use crate::keys::restriction::is_own;
 use crate::set::gates::Gate;
 use crate::set::index::NameIndexBuilder;
@@ -20,37 +22,90 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum number of labels of one gate, so that a message can name all that are missing.
 const LABELS_MAX: usize = 32;
 
-/// The gates of a document.
+/// The gates and topologies of a document.
 pub(super) fn compile(names: &mut NameIndexBuilder, gates: &mut Vec<Gate>, faults: &mut Faults<'_>) {
-    let document = faults.document;
-    let all = FieldPath::root().key("spec").key("gates");
+    let NodePolicySpec { gates: specs, topologies, .. } = &*faults.document.spec;
+    let all = spec_path("gates");
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for (index, spec) in document.spec.gates.iter().enumerate() {
+    for (index, spec) in specs.iter().enumerate() {
         let GateSpec { name, match_, labels, timeout, on_timeout } = spec;
-        let path = all.index(index);
         faults.item_name(("gate", "say what nodes wait for, such as topology"), name, (&all, index), &mut seen);
-        let timeout = timeout.as_ref().and_then(|text| faults.check(&path.key("timeout"), duration(text)));
-        gates.push(Gate {
-            id: RuleId { policy: document.name.as_str().into(), rule: format!("gate:{}", cut_name(name)).into() },
-            matcher: matcher(match_.as_ref(), names, &path.key("match"), faults),
-            labels: keys(labels, &path.key("labels"), faults),
+        let path = all.index(index);
+        let labels = keys(labels, &path.key("labels"), faults);
+        let wait = Wait { match_: match_.as_ref(), timeout: timeout.as_deref(), on_timeout: *on_timeout };
+        gates.push(wait.compile(("gate", name), labels, path, names, faults));
+    }
+    let all = spec_path("topologies");
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    for (index, spec) in topologies.iter().enumerate() {
+        let TopologySpec { name, match_, levels, timeout, on_timeout } = spec;
+        faults.item_name(("topology", "say what it is of, such as fabric"), name, (&all, index), &mut seen);
+        let path = all.index(index);
+        let labels = keys(levels, &path.key("levels"), faults);
+        refuse_repeated(levels, &path.key("levels"), faults);
+        let wait = Wait { match_: match_.as_ref(), timeout: timeout.as_deref(), on_timeout: *on_timeout };
+        let gate = wait.compile(("topology", name), labels, path, names, faults);
+        gates.push(Gate { is_topology: true, ..gate });
+    }
+}
+
+fn spec_path(section: &str) -> FieldPath {
+    FieldPath::root().key("spec").key(section)
+}
+
+/// Which nodes wait, and for how long.
+struct Wait<'s> {
+    match_: Option<&'s MatchSpec>,
+    timeout: Option<&'s str>,
+    on_timeout: Option<OnTimeout>,
+}
+
+impl Wait<'_> {
+    /// `of`: what waits, and its name.
+    fn compile(
+        self,
+        (kind, name): (&str, &str),
+        labels: Vec<LabelKey>,
+        path: FieldPath,
+        names: &mut NameIndexBuilder,
+        faults: &mut Faults<'_>,
+    ) -> Gate {
+        let Self { match_, timeout, on_timeout } = self;
+        let timeout = timeout.and_then(|text| faults.check(&path.key("timeout"), duration(text)));
+        let policy = faults.document.name.as_str().into();
+        Gate {
+            id: RuleId { policy, rule: format!("{kind}:{}", cut_name(name)).into() },
+            matcher: matcher(match_, names, &path.key("match"), faults),
+            labels,
+            is_topology: false,
             timeout: timeout.unwrap_or(TIMEOUT),
             on_timeout: on_timeout.unwrap_or_default(),
-        });
+            path,
+        }
+    }
+}
+
+/// Adds an error for each level that is there twice.
+fn refuse_repeated(levels: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
+    for (index, level) in levels.iter().enumerate() {
+        if let Some(first) = levels[..index].iter().position(|earlier| earlier == level) {
+            let problem = Problem::new(format!("the level {level:?} is there twice"), "remove one of them");
+            faults.again(&path.index(index), &path.index(first), problem);
+        }
     }
 }
 
 fn keys(labels: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<LabelKey> {
     faults.refuse_empty(labels, path, "no node waits");
     if labels.len() > LABELS_MAX {
-        let what = format!("the gate has {} labels, but the limit is {LABELS_MAX}", labels.len());
-        faults.at(path, Problem::new(what, "name those that come last, or write several gates"));
+        let what = format!("the list has {} labels, but the limit is {LABELS_MAX}", labels.len());
+        faults.at(path, Problem::new(what, "name those that come last, or write several lists"));
     }
     let mut keys = Vec::new();
     for (index, text) in labels.iter().enumerate().take(LABELS_MAX) {
         let path = path.index(index);
         if text.contains('*') {
-            let what = format!("{text:?} is a pattern, and a gate waits for each key that it names");
+            let what = format!("{text:?} is a pattern, but nodes wait for each of the keys named here");
             faults.at(&path, Problem::new(what, "write the keys one by one"));
             continue;
         }

@@ -176,6 +176,7 @@ impl PolicySet {
                 migrations: _,
                 pools: _,
                 gates: _,
+                topologies: _,
             } = &*document.spec;
             let mut faults = Faults { document, errors: &mut errors, budget: &budget };
             rules::compile(index, &mut names, &mut drafts, &mut faults);

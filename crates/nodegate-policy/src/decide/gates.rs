@@ -11,7 +11,7 @@ use crate::set::rule::RuleId;
 /// A gate that a node has not passed: labels are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedGate {
-    /// The policy, and `gate:NAME`.
+    /// The policy, and `gate:NAME` or `topology:NAME`.
     pub id: RuleId,
     /// The keys of the missing labels, in the order of the policy.
     pub missing: Vec<String>,
@@ -19,6 +19,15 @@ pub struct ClosedGate {
     pub timeout: Duration,
     /// What becomes of it then.
     pub on_timeout: OnTimeout,
+}
+
+/// The topologies that a node is in, as rules see it.
+pub(crate) fn topologies(set: &PolicySet, view: &View<'_>) -> Vec<RuleId> {
+    let topologies = set.gates().iter().filter(|gate| gate.is_topology);
+    let found = topologies.filter(|gate| gate.matcher.evaluate(view) == Kleene::True).map(|gate| gate.id.clone());
+    let found = found.collect();
+    view.take_failures();
+    found
 }
 
 /// The gates that a node has not passed, as rules see it. One of which it is not known whether the node has to pass it counts: it may

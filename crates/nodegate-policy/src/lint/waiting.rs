@@ -23,6 +23,9 @@ fn waits(document: &PolicyDocument) -> Option<(FieldPath, &'static str)> {
     if !spec.gates.is_empty() {
         return Some((spec_path().key("gates").index(0), "nodes wait at the gate"));
     }
+    if !spec.topologies.is_empty() {
+        return Some((spec_path().key("topologies").index(0), "nodes wait for the labels of the topology"));
+    }
     if let Some(at) = spec.inventory.iter().position(|inventory| inventory.require == Some(true)) {
         return Some((spec_path().key("inventory").index(at).key("require"), "nodes wait for the inventory"));
     }

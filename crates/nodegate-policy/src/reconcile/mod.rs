@@ -125,6 +125,8 @@ pub struct ReconcilePlan {
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
     pub not_saved: usize,
+    /// The topologies that the node is in.
+    pub topologies: Vec<RuleId>,
     /// What the node says about its pools: nothing before it is recorded, and while it is not known which sections match it.
     pub share: Option<PoolShare>,
     additions: ChangeBuilder,
@@ -237,6 +239,7 @@ impl<'a> Planner<'a> {
         let awaits_inventory = self.awaits_inventory();
         self.builder.decision.gates = self.closed_gates();
         let lifts_pending = !awaits_inventory && self.builder.decision.gates.is_empty() && self.lift_pending();
+        let topologies = gates::topologies(self.set, &self.evaluation.view);
         let captured = self.captured();
         let share = self.share();
         let base = self.base();
@@ -256,6 +259,7 @@ impl<'a> Planner<'a> {
             awaits_inventory,
             unseen,
             not_saved: captured.left_out,
+            topologies,
             share,
             additions,
             kept,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::api::gates::OnTimeout;
 use crate::api::names::LabelKey;
+use crate::api::source::FieldPath;
 use crate::facts::publishers::Publisher;
 use crate::set::matcher::{Condition, Matcher};
 use crate::set::rule::RuleId;
@@ -11,12 +12,25 @@ use crate::set::rule::RuleId;
 /// Labels that a joining node waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    /// The policy, and `gate:NAME`.
+    /// The policy, and `gate:NAME` or `topology:NAME`.
     pub(crate) id: RuleId,
+    /// Where the policy has it.
+    pub(crate) path: FieldPath,
     pub(crate) matcher: Matcher,
     pub(crate) labels: Vec<LabelKey>,
+    /// Whether the labels are the levels of a topology, outermost first.
+    pub(crate) is_topology: bool,
     pub(crate) timeout: Duration,
     pub(crate) on_timeout: OnTimeout,
+}
+
+/// A topology of a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Topology<'a> {
+    /// The policy, and `topology:NAME`.
+    pub id: &'a RuleId,
+    /// The label keys of its levels, outermost first.
+    pub levels: &'a [LabelKey],
 }
 
 /// A label that a gate waits for, and that a program which runs on each node publishes.

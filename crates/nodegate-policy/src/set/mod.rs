@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
 use crate::api::names::LabelKey;
-use crate::api::policy::{MigrationPhase, PersistScope};
+use crate::api::policy::{MigrationPhase, NodePolicySpec, PersistScope};
 use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::facts::publishers::Publisher;
@@ -30,7 +30,7 @@ use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
 use crate::set::defaults::GivenByDefault;
-use crate::set::gates::{AwaitedLabel, Gate};
+use crate::set::gates::{AwaitedLabel, Gate, Topology};
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -151,7 +151,13 @@ impl PolicySet {
         self.gates().iter().map(|gate| gate.timeout).max()
     }
 
-    /// The gates, in the order of the documents.
+    /// The topologies, in the order of the documents.
+    pub fn topologies(&self) -> impl Iterator<Item = Topology<'_>> {
+        let of = |gate: &'_ Gate| gate.is_topology;
+        self.gates().iter().filter(move |gate| of(gate)).map(|gate| Topology { id: &gate.id, levels: &gate.labels })
+    }
+
+    /// The gates, also those of topologies, in the order of the documents.
     pub(crate) fn gates(&self) -> &[Gate] {
         &self.parts.gates
     }
@@ -316,10 +322,13 @@ impl PolicySet {
         &self.parts.documents
     }
 
-    /// Policies with a `protect` or `persist` section, of their own or of a preset that they name, whose keys the guard has to
+    /// Policies with a section `protect`, `persist` or `topologies`, of their own or of a preset that they name, whose keys the guard has to
     /// know.
     pub fn guarding(&self) -> impl Iterator<Item = &str> {
-        let names_keys = |document: &PolicyDocument| document.spec.protect.is_some() || document.spec.persist.is_some();
+        let names_keys = |document: &PolicyDocument| {
+            let NodePolicySpec { protect, persist, topologies, .. } = &*document.spec;
+            protect.is_some() || persist.is_some() || !topologies.is_empty()
+        };
         let documents = &self.parts.documents;
         let is_with_keys =
             move |preset: &String| documents.iter().any(|of| of.name == document_name(preset) && names_keys(of));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Faults;
 use super::conditions::matcher;
+use super::sections;
 use crate::api::document::{PolicyDocument, PolicyError};
 use crate::api::names::{check_label_key, check_length, cut_name, is_dns_subdomain};
 use crate::api::policy::{EntrySpec, GovernanceSpec, GovernedField, ReservedSpec, SubjectsSpec};
@@ -14,7 +15,7 @@ use crate::api::presets;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::Field;
-use crate::keys::pattern::{Identities, KeySet, TextSet};
+use crate::keys::pattern::{Identities, TextSet};
 use crate::set::governance::{Constraint, Entry, Governance, GovernedDocument, Reserved, Subjects};
 use crate::set::index::NameIndexBuilder;
 use crate::set::rule::RuleId;
@@ -43,12 +44,7 @@ impl Builder {
                 .collect(),
             protect_id: RuleId { policy: policy.clone(), rule: "protect".into() },
             // Errors in `protect` are reported where it is compiled for `decide`.
-            protect: document
-                .spec
-                .protect
-                .as_ref()
-                .map(|protect| KeySet::compile(protect.keys.iter().map(String::as_str), |_, _| {}))
-                .unwrap_or_default(),
+            protect: sections::protected(&document.spec, |_, _| {}),
         });
         let mut entries = Entries { policy, document: index, path, names, faults };
         for (at, spec) in spec.reserved.iter().enumerate() {

@@ -26,3 +26,29 @@ fn a_pending_node_keeps_its_taint_until_it_has_passed_every_gate() {
     assert_eq!(gates(json!({"row": "1", "rack": "", "kind": "cpu"}), &taint), ["true"]);
     assert_eq!(gates(json!({}), &json!([])), ["false"], "a node that runs pods is at no gate");
 }
+
+#[test]
+fn a_node_of_a_topology_waits_for_every_level_and_its_kubelet_may_set_none() {
+    let zone = "topology.kubernetes.io/zone";
+    let set = set(json!({"topologies": [
+        {"name": "fabric", "match": {"names": ["n*"]}, "levels": [zone, "block", "rack"], "timeout": "1m", "onTimeout": "keep"},
+        {"name": "power", "levels": ["feed"]},
+        {"name": "other", "match": {"names": ["m*"]}, "levels": ["row"]},
+    ]}));
+    let protected: Vec<&str> =
+        [zone, "block", "rack", "feed"].into_iter().filter(|key| set.is_protected(key)).collect();
+    assert_eq!(protected, ["block", "rack", "feed"], "the zone is what kubelets maintain");
+    assert_eq!(set.guarding().collect::<Vec<_>>(), ["p"], "the guard has to know them");
+    let levels: Vec<usize> = set.topologies().map(|topology| topology.levels.len()).collect();
+    assert_eq!(levels, [3, 1, 1]);
+    let taint = json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]);
+    let labels = json!({zone: "z", "rack": "7", "feed": "a"});
+    Scene::new(labels).tainted(taint).keep(&set, |plan| {
+        let [gate] = plan.decision.gates.as_slice() else { panic!("{:?}", plan.decision.gates) };
+        assert_eq!((gate.id.to_string(), gate.missing.join(" ")), ("p/topology:fabric".to_owned(), "block".to_owned()));
+        assert_eq!((gate.timeout.as_secs(), gate.on_timeout.as_str()), (60, "keep"));
+        let topologies: Vec<String> = plan.topologies.iter().map(ToString::to_string).collect();
+        assert_eq!(topologies, ["p/topology:fabric", "p/topology:power"]);
+        assert!(!plan.lifts_pending);
+    });
+}
