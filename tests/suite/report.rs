@@ -1,6 +1,7 @@
 //! `nodegate report` on files.
 
 mod pools;
+mod topologies;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -6,6 +6,7 @@ mod fleet;
 mod native;
 mod page;
 mod text;
+mod topologies;
 mod violations;
 
 use std::io::Write as _;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cli::look::report::topologies::TopologyNodes;
 use crate::cli::policies::plan::document::{Change, Over};
 use crate::scheduling::AffectedPod;
 use nodegate_controller::tell::published::Published;
@@ -48,6 +49,8 @@ pub(crate) struct Report {
     pub(super) rejected: Vec<Rejected>,
     /// The gates that pending nodes have not passed.
     pub(super) gates: Vec<AtGate>,
+    /// The topologies of the policies, sorted by policy and name.
+    pub(super) topologies: Vec<TopologyNodes>,
     /// What is asserted about nodes and contradicts what is proven of them.
     pub(super) contradictions: Vec<Contradicted>,
     /// nodegate's native admission policies that the API server could not evaluate.
@@ -91,7 +94,7 @@ pub(crate) struct AtGate {
     pub(super) node: String,
     /// The policy.
     pub(super) policy: String,
-    /// The gate in it, as `gate:NAME`.
+    /// The gate in it, as `gate:NAME` or `topology:NAME`.
     pub(super) rule: String,
     /// The labels that the node lacks.
     pub(super) missing: Vec<String>,

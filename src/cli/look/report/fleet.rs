@@ -12,6 +12,7 @@ use crate::cli::look::report::document::{
     Report, Violation, ViolationMode,
 };
 use crate::cli::look::report::native;
+use crate::cli::look::report::topologies::Topologies;
 use crate::cli::look::report::violations::judge;
 use crate::cli::policies::plan::document::{Over, Remark, RemarkKind};
 use crate::cli::policies::plan::{decided, pods};
@@ -93,6 +94,7 @@ struct Gathering<'a> {
     /// By the name of the pool.
     pools: BTreeMap<String, PoolNodes>,
     costs: Option<Sums<'a>>,
+    topologies: Topologies,
     nodes: Vec<Transition>,
 }
 
@@ -193,6 +195,7 @@ impl<'a> Gathering<'a> {
             set_labels: BTreeSet::new(),
             conflicts: BTreeMap::new(),
             pools: pool_names(set).into_iter().map(|pool| (pool.to_owned(), PoolNodes::new(pool))).collect(),
+            topologies: Topologies::new(set),
             costs: label.map(|label| Sums::new(label.as_str(), prices)),
             nodes: Vec::new(),
         }
@@ -229,6 +232,7 @@ impl<'a> Gathering<'a> {
         }
         self.judged(judge(self.set, &json, stored.saved)?);
         self.note(node, &plan);
+        self.topologies.add(&facts, &plan);
         self.note_pools(node, pools);
         self.count(&facts);
         if let Some(costs) = &mut self.costs {
@@ -344,6 +348,7 @@ impl<'a> Gathering<'a> {
             conflict(remark, nodes)
         });
         report.conflicts = conflicts.collect();
+        report.topologies = self.topologies.finish();
         report.cost = self.costs.map(Sums::finish).unwrap_or_default();
         report.stranded = stranded;
         report.stranded.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));

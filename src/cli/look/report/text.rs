@@ -5,6 +5,7 @@ use crate::cli::look::report::document::{
     AtGate, Conflict, Contradicted, Cost, Disagreed, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes,
     Rejected, Report, Violation,
 };
+use crate::cli::look::report::topologies;
 use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
 use nodegate_base::text::{counted, on_a_line, or_quotes};
@@ -67,6 +68,8 @@ pub(super) fn of(report: &Report) -> String {
             .collect(),
     );
     section("Nodes that wait at a gate", by_what(report.gates.iter().map(at_gate)));
+    section("Topologies", report.topologies.iter().map(topologies::in_words).collect());
+    section("Wrong places in a topology", topologies::faults(&report.topologies));
     section("Rejected claims of kubelets", by_what(report.rejected.iter().map(rejected)));
     section(
         "Native policies that the API server could not evaluate since it was started",

@@ -7,6 +7,7 @@ mod history;
 mod parts;
 mod sections;
 mod table;
+mod topologies;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
