@@ -4,6 +4,7 @@ mod autoscalers;
 pub(in crate::cli) mod decided;
 pub(in crate::cli) mod document;
 mod gates;
+mod kueue;
 pub(in crate::cli) mod pods;
 pub(in crate::cli) mod text;
 
@@ -28,6 +29,7 @@ use crate::scheduling::Transition;
 use autoscalers::Pools;
 pub(crate) use document::Plan;
 use document::{KeyOfProgram, NodePlan, Op, Policies, Summary};
+use kueue::{Kueue, KueueDifference};
 use nodegate_base::kube_error::in_words;
 use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
@@ -110,6 +112,7 @@ enum By {
 struct Draft {
     nodes: Vec<NodePlan>,
     autoscalers: Vec<Difference>,
+    kueue: Vec<KueueDifference>,
     /// The pending taints that the nodes have while they wait: key and effect.
     pending: BTreeSet<(String, String)>,
     transitions: Vec<Transition>,
@@ -186,6 +189,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     };
     let remembered = known_node::each(&client, &place, &known, take).await?;
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
+    draft.kueue = Kueue::of_cluster(&client).await.differences(set, &draft.transitions);
     let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
     let others_ask = pools.is_some() || !set.awaited_of_publishers().is_empty();
     let pods_unknown = workloads.look_at_cluster(&client, args.no_pods, others_ask).await;
@@ -243,14 +247,14 @@ impl Draft {
     }
 
     fn finish(
-        self,
+        mut self,
         args: &PlanArgs,
         policies: Policies,
         set: &PolicySet,
         workloads: Workloads,
         pods_unknown: Option<String>,
     ) -> Plan {
-        let mut nodes = self.nodes;
+        let mut nodes = std::mem::take(&mut self.nodes);
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
         let shut_out = gates::shut_out(set, &self.pending, &workloads.daemon_sets);
         let (pods, daemon_sets) = match pods_unknown {
@@ -276,7 +280,7 @@ impl Draft {
         };
         let trusting = set.trusting_rules().collect();
         let keys_of_programs = KeyOfProgram::all(set);
-        let autoscalers = self.autoscalers;
+        let Self { autoscalers, kueue, .. } = self;
         Plan {
             policies,
             nodes,
@@ -287,6 +291,7 @@ impl Draft {
             keys_of_programs,
             autoscalers,
             shut_out,
+            kueue,
             summary,
         }
     }

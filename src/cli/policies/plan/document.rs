@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::gates::ShutOut;
+use super::kueue::KueueDifference;
 use crate::cli::shared::autoscalers::document::Difference;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod};
 use nodegate_policy::explain::FieldName;
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub(in crate::cli) autoscalers: Vec<Difference>,
     /// DaemonSets that publish what gates wait for, and cannot start on nodes that wait.
     pub(in crate::cli) shut_out: Vec<ShutOut>,
+    /// What the Topology objects of Kueue in the cluster, the nodes and the topologies of the policies do not agree on.
+    pub(in crate::cli) kueue: Vec<KueueDifference>,
     /// Totals.
     pub(in crate::cli) summary: Summary,
 }

@@ -15,7 +15,7 @@ use nodegate_policy::{AwaitedLabel, PolicySet};
 pub(crate) struct ShutOut {
     /// The policy.
     pub(in crate::cli) policy: String,
-    /// The gate in it, as `gate:NAME`.
+    /// The gate in it, as `gate:NAME` or `topology:NAME`.
     pub(in crate::cli) gate: String,
     /// The labels that the gate waits for, and that the DaemonSet publishes.
     pub(in crate::cli) labels: Vec<String>,

@@ -2,23 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
-use kube::api::ListParams;
-use kube::core::DynamicObject;
-use kube::{Api, Client, discovery};
+use kube::Client;
 use serde_json::{Value as Json, json};
 
 use super::TemplateFormat;
 use super::declared::{Declared, labels_of, taints_of};
-use nodegate_base::pages::next_page;
+use crate::cli::shared::cluster::other_objects;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
 use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
 
 /// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
 pub(in crate::cli) const NODEPOOL: &str = "karpenter.sh/nodepool";
-/// Number of objects in one page of a list.
-const PAGE: u32 = 500;
 /// The labels of a Machine that Cluster API copies to its node: these, and those of their subdomains
 /// (`sigs.k8s.io/cluster-api`, `internal/util/labels`).
 const COPIED_BY_CLUSTER_API: [&str; 3] =
@@ -101,22 +96,8 @@ impl Provisioner {
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
     pub(in crate::cli) async fn list(self, client: &Client) -> anyhow::Result<Vec<Declared>> {
-        let group = match discovery::group(client, self.group()).await {
-            Ok(group) => group,
-            Err(kube::Error::Discovery(_)) => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(|| format!("could not look for API group {}", self.group())),
-        };
-        let Some((resource, _)) = group.recommended_kind(self.kind()) else { return Ok(Vec::new()) };
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let (mut next, mut found) = (Some(ListParams::default().limit(PAGE)), Vec::new());
-        while let Some(parameters) = next {
-            let page = api.list(&parameters).await.with_context(|| format!("could not list {}s", self.kind()))?;
-            next = next_page(parameters, &page.metadata);
-            for object in page.items {
-                found.push(self.declared(&serde_json::to_value(object)?));
-            }
-        }
-        Ok(found)
+        let found = other_objects::list(client, self.group(), self.kind()).await?;
+        Ok(found.iter().map(|object| self.declared(object)).collect())
     }
 
     /// What one of its objects says.
