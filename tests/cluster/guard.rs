@@ -338,21 +338,18 @@ async fn what_the_guard_takes_from_a_joining_kubelet_is_told_as_what_the_webhook
     let arguments = ["create", "-f", file.to_str().unwrap()];
     let (joined, told) = plane.kubectl_with_stderr(&[&arguments[..], &who].concat());
     assert!(joined, "{told}");
-    // The guard leaves only the number of nodegate's own keys. Where the API server has no such policies, the webhook names them.
-    let own = if plane.has_mutating_policies() { "1 label or annotation" } else { "label nodegate.dev/x" };
+    // The guard leaves only the number of nodegate's own keys.
     for line in [
         format!(r#"nodegate: label {TIER} is kept at "standard" by rule guarded/tier"#),
         "nodegate: label vault.example.com/x may not be asserted by a kubelet and was removed".to_owned(),
-        format!("nodegate: {own} may not be asserted by a kubelet and was removed"),
+        "nodegate: 1 label or annotation may not be asserted by a kubelet and was removed".to_owned(),
     ] {
         assert!(told.contains(&line), "{line:?} is not in {told}");
     }
     let stripped = "nodegate_decision_notes_total{note=\"stripped\",policy=\"guarded\",rule=\"protect\"} 1";
     let metrics = nodegate.probe("/metrics").unwrap();
     assert!(metrics.contains(stripped), "{metrics}");
-    if plane.has_mutating_policies() {
-        assert!(!told.contains("nodegate.dev/admission"), "the guard's mark is none that a kubelet sent: {told}");
-    }
+    assert!(!told.contains("nodegate.dev/admission"), "the guard's mark is none that a kubelet sent: {told}");
     let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=guarded-5,reason=ClaimRejected"];
     let events = || plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
     let claims =
