@@ -153,6 +153,10 @@ proofs joins="1000":
 autoscalers bursts="2" burst="50":
     NODEGATE_KARPENTER=$(tests/tools/karpenter/build | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 karpenter::
 
+# Let gangs wait with the real Kueue and scheduler while the nodes of four racks join at once, as in the guide about topologies: no pod comes to a node before its place is known
+kueue:
+    NODEGATE_KUEUE=$(tests/tools/kueue/build | tail -n 1) cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 kueue::
+
 # Run the benchmarks
 bench *args:
     cargo bench {{ args }}

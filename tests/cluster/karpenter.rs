@@ -67,15 +67,15 @@ impl Karpenter {
     }
 }
 
-/// What kubelets do after they have created their nodes: each becomes Ready once.
-async fn kubelets(plane: &ControlPlane) -> JoinSet<()> {
+/// What kubelets do after they have created their nodes, whose names begin so: each becomes Ready once.
+pub(super) async fn kubelets(plane: &ControlPlane, names: &'static str) -> JoinSet<()> {
     let (api, mut task) = (Api::<Node>::all(plane.client(None).await), JoinSet::new());
     task.spawn(async move {
         let mut events = std::pin::pin!(watcher(api.clone(), Config::default()));
         let mut ready = BTreeSet::new();
         while let Some(event) = events.next().await {
             let Ok(Event::Apply(node) | Event::InitApply(node)) = event else { continue };
-            let Some(name) = node.metadata.name.filter(|name| name.starts_with("kwok-")) else { continue };
+            let Some(name) = node.metadata.name.filter(|name| name.starts_with(names)) else { continue };
             if ready.insert(name.clone()) {
                 let condition = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
                     "lastHeartbeatTime": "2026-11-21T00:00:00Z", "lastTransitionTime": "2026-11-21T00:00:00Z"}]);
@@ -121,7 +121,7 @@ impl<'a> Running<'a> {
             plane,
             pods: Api::namespaced(plane.client(None).await, "default"),
             _scheduler: plane.component("kube-scheduler", &[]),
-            _kubelets: kubelets(plane).await,
+            _kubelets: kubelets(plane, "kwok-").await,
             _karpenter: Karpenter::start(plane, log.path()),
             _log: log,
         }

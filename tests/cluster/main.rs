@@ -25,6 +25,7 @@ mod isolation;
 mod join;
 mod karpenter;
 mod keeping;
+mod kueue;
 mod large_nodes;
 mod last_good;
 mod leaderless;
