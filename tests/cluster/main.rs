@@ -10,6 +10,7 @@ mod chart;
 mod commands;
 mod conditions;
 mod control_plane;
+mod dra;
 mod expressions;
 mod faults;
 mod fence;

@@ -6,6 +6,7 @@ pub(crate) mod cmdb;
 pub(crate) mod collector;
 pub(crate) mod commands;
 pub(crate) mod eventually;
+pub(crate) mod guides;
 pub(crate) mod memory;
 pub(crate) mod monitoring;
 pub(crate) mod output;

@@ -46,6 +46,7 @@ pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Wri
 pub use facts::pending_taints::{PendingKey, PendingTaints};
 pub use facts::pool_memory::{Disagreement, PoolLabels, PoolMemory, PoolShare};
 pub use facts::publishers::{Publishers, table as publishers};
+pub use facts::quantity::quantity;
 pub use facts::request::{DecideContext, KUBELET_USER, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, without_place};
 pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};

@@ -1,6 +1,7 @@
 //! `nodegate report`: what the fleet is, what differs from the policies in force, what nodes violate and what they cost.
 
 mod cost;
+mod devices;
 mod document;
 mod fleet;
 mod native;

@@ -4,14 +4,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::shared::guides::block;
 use crate::shared::output::assert_conforms;
-
-/// The block of the guide that begins with this line.
-fn block(begin: &str) -> &'static str {
-    let guide = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/topology.md"));
-    let mut blocks = guide.split("```").skip(1).step_by(2).filter_map(|block| Some(block.split_once('\n')?.1));
-    blocks.find(|block| block.contains(begin)).unwrap_or_else(|| panic!("the guide has no {begin:?}"))
-}
 
 #[test]
 fn a_report_says_which_nodes_are_in_the_wrong_place() {
@@ -33,7 +27,7 @@ fn a_report_says_which_nodes_are_in_the_wrong_place() {
     });
     let nodes = json!({"apiVersion": "v1", "kind": "List", "items": nodes});
     std::fs::write(directory.path().join("nodes.json"), nodes.to_string()).unwrap();
-    std::fs::write(directory.path().join("policy.yaml"), block("topologies:")).unwrap();
+    std::fs::write(directory.path().join("policy.yaml"), block("topology", "topologies:")).unwrap();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
         command.args(["report", "nodes.json", "--policy", "policy.yaml"]).args(arguments);
@@ -41,8 +35,8 @@ fn a_report_says_which_nodes_are_in_the_wrong_place() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    let (text, shown) = (run(&[]), block("Wrong places in a topology:"));
-    assert!(text.contains(shown), "the guide shows\n{shown}\nbut the report is\n{text}");
+    let (text, shown) = (run(&[]), block("topology", "Wrong places in a topology:"));
+    assert!(text.contains(&shown), "the guide shows\n{shown}\nbut the report is\n{text}");
     let report: Value = serde_json::from_str(&run(&["-o", "json"])).unwrap();
     assert_conforms("report", &report);
     let split = json!([{"value": "r2", "within": {"b1": ["gpu-3"], "b2": ["gpu-4"]}}]);

@@ -29,6 +29,12 @@ impl Quantity {
     }
 }
 
+/// A resource quantity as Kubernetes writes it, such as `81559Mi`, as a number, rounded to the precision of a double; `None` if it is
+/// none.
+pub fn quantity(text: &str) -> Option<f64> {
+    text.parse::<Quantity>().ok().map(Quantity::as_f64)
+}
+
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     Some(match suffix {
         "n" => (1, NANO),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cli::look::report::devices::DeviceDifference;
 use crate::cli::look::report::topologies::TopologyNodes;
 use crate::cli::policies::plan::document::{Change, Over};
 use crate::scheduling::AffectedPod;
@@ -51,6 +52,8 @@ pub(crate) struct Report {
     pub(super) gates: Vec<AtGate>,
     /// The topologies of the policies, sorted by policy and name.
     pub(super) topologies: Vec<TopologyNodes>,
+    /// Labels of GPUs that differ from the ResourceSlices of NVIDIA's driver for the node, sorted by node.
+    pub(super) devices: Vec<DeviceDifference>,
     /// What is asserted about nodes and contradicts what is proven of them.
     pub(super) contradictions: Vec<Contradicted>,
     /// nodegate's native admission policies that the API server could not evaluate.

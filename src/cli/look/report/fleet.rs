@@ -7,6 +7,7 @@ use kube::Client;
 
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::cost::{Prices, Sums};
+use crate::cli::look::report::devices::Labelled;
 use crate::cli::look::report::document::{
     AtGate, Conflict, Contradicted, Disagreed, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected,
     Report, Violation, ViolationMode,
@@ -95,6 +96,7 @@ struct Gathering<'a> {
     pools: BTreeMap<String, PoolNodes>,
     costs: Option<Sums<'a>>,
     topologies: Topologies,
+    labelled: Labelled,
     nodes: Vec<Transition>,
 }
 
@@ -153,6 +155,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         Ok(failures) => gathering.report.native_failures = failures,
         Err(why) => native_unknown = Some(why),
     }
+    gathering.report.devices = gathering.labelled.differences(&client).await;
     let mut stranded = Vec::new();
     if args.stranded_pods {
         let mut impact = gathering.impact();
@@ -196,6 +199,7 @@ impl<'a> Gathering<'a> {
             conflicts: BTreeMap::new(),
             pools: pool_names(set).into_iter().map(|pool| (pool.to_owned(), PoolNodes::new(pool))).collect(),
             topologies: Topologies::new(set),
+            labelled: Labelled::default(),
             costs: label.map(|label| Sums::new(label.as_str(), prices)),
             nodes: Vec::new(),
         }
@@ -233,6 +237,7 @@ impl<'a> Gathering<'a> {
         self.judged(judge(self.set, &json, stored.saved)?);
         self.note(node, &plan);
         self.topologies.add(&facts, &plan);
+        self.labelled.add(&facts);
         self.note_pools(node, pools);
         self.count(&facts);
         if let Some(costs) = &mut self.costs {

@@ -5,7 +5,7 @@ use crate::cli::look::report::document::{
     AtGate, Conflict, Contradicted, Cost, Disagreed, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes,
     Rejected, Report, Violation,
 };
-use crate::cli::look::report::topologies;
+use crate::cli::look::report::{devices, topologies};
 use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
 use nodegate_base::text::{counted, on_a_line, or_quotes};
@@ -70,6 +70,10 @@ pub(super) fn of(report: &Report) -> String {
     section("Nodes that wait at a gate", by_what(report.gates.iter().map(at_gate)));
     section("Topologies", report.topologies.iter().map(topologies::in_words).collect());
     section("Wrong places in a topology", topologies::faults(&report.topologies));
+    section(
+        "GPU labels that differ from the devices of the node",
+        by_what(report.devices.iter().map(|found| (devices::in_words(found), &*found.node))),
+    );
     section("Rejected claims of kubelets", by_what(report.rejected.iter().map(rejected)));
     section(
         "Native policies that the API server could not evaluate since it was started",

@@ -3,6 +3,7 @@
 mod charts;
 mod claims;
 mod cost;
+mod devices;
 mod history;
 mod parts;
 mod sections;

@@ -12,7 +12,7 @@ use crate::cli::look::report::page::parts::{
     BARS_MAX, Listed, REPORT, counted_bar, figure, fold, numbers, of_report, ruled, valued,
 };
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
-use crate::cli::look::report::page::{Page, Section, Tile, claims, cost, history, text, topologies};
+use crate::cli::look::report::page::{Page, Section, Tile, claims, cost, devices, history, text, topologies};
 use crate::cli::look::report::text::drifted;
 use crate::cli::look::report::{self, Source};
 use nodegate_base::text::counted;
@@ -36,6 +36,7 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     }
     sections.push(gates(report));
     sections.extend((!report.topologies.is_empty()).then(|| topologies::topologies(report)));
+    sections.extend((!report.devices.is_empty()).then(|| devices::devices(report)));
     sections.push(claims::rejected(report));
     sections.push(unmanaged(report));
     sections.extend(page.stranded.then(|| stranded(report)));
