@@ -153,9 +153,20 @@ proofs joins="1000":
 autoscalers bursts="2" burst="50":
     NODEGATE_KARPENTER=$(tests/tools/karpenter/build | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 karpenter::
 
+# The same with the real Cluster Autoscaler. `checkout` is one of its repository, of the tag cluster-autoscaler-1.36.1: no Go module proxy serves it
+cluster-autoscaler checkout bursts="2" burst="50":
+    NODEGATE_CLUSTER_AUTOSCALER=$(tests/tools/cluster-autoscaler/build {{ checkout }} | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 cluster_autoscaler::
+
 # Let gangs wait with the real Kueue and scheduler while the nodes of four racks join at once, as in the guide about topologies: no pod comes to a node before its place is known
 kueue:
     NODEGATE_KUEUE=$(tests/tools/kueue/build | tail -n 1) cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 kueue::
+
+# Let a node join with the real Node Readiness Controller and the policy of its guide. `checkout` is one of its repository, 0.5.0 or later: no Go module proxy serves it
+node-readiness checkout:
+    @mkdir -p target/node-readiness
+    CGO_ENABLED=0 GOWORK=off go -C {{ checkout }} build -trimpath -buildvcs=false -o "$PWD/target/node-readiness/node-readiness-controller" ./cmd
+    cp {{ checkout }}/config/crd/bases/readiness.node.x-k8s.io_nodereadinessrules.yaml target/node-readiness/nodereadinessrules.yaml
+    NODEGATE_NODE_READINESS=$PWD/target/node-readiness cargo test --test cluster -- --nocapture --ignored readiness::
 
 # Run the benchmarks
 bench *args:

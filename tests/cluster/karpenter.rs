@@ -6,15 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use futures_util::{StreamExt as _, stream};
 use hyper::Method;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::autoscaling::{BURST, BURSTS, bound, burst, kubelets};
 use super::commands::run;
 use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::guard::Guard;
@@ -23,13 +21,6 @@ use super::nodegate::{Nodegate, Setup};
 use super::pools::until_older;
 use super::random::setting;
 use crate::eventually::{eventually, for_a_while, holds};
-
-const ACCELERATOR: &str = "example.com/accelerator";
-const ROLE: &str = "node-role.kubernetes.io/fleet";
-/// How many pods come at once, unless `NODEGATE_BURST` says it. Each needs a machine of its own.
-const BURST: u64 = 50;
-/// How many bursts come, unless `NODEGATE_BURSTS` says it.
-const BURSTS: u64 = 2;
 
 /// Karpenter, which ends when this is dropped.
 struct Karpenter(Child);
@@ -65,36 +56,6 @@ impl Karpenter {
             .unwrap();
         Self(child)
     }
-}
-
-/// What kubelets do after they have created their nodes, whose names begin so: each becomes Ready once.
-pub(super) async fn kubelets(plane: &ControlPlane, names: &'static str) -> JoinSet<()> {
-    let (api, mut task) = (Api::<Node>::all(plane.client(None).await), JoinSet::new());
-    task.spawn(async move {
-        let mut events = std::pin::pin!(watcher(api.clone(), Config::default()));
-        let mut ready = BTreeSet::new();
-        while let Some(event) = events.next().await {
-            let Ok(Event::Apply(node) | Event::InitApply(node)) = event else { continue };
-            let Some(name) = node.metadata.name.filter(|name| name.starts_with(names)) else { continue };
-            if ready.insert(name.clone()) {
-                let condition = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
-                    "lastHeartbeatTime": "2026-11-21T00:00:00Z", "lastTransitionTime": "2026-11-21T00:00:00Z"}]);
-                let status = Patch::Merge(json!({"status": {"conditions": condition}}));
-                api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
-            }
-            // The node lifecycle controller's part.
-            let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-            if let Some(at) = taints.iter().position(|taint| taint.key == "node.kubernetes.io/not-ready") {
-                let path = format!("/spec/taints/{at}");
-                let operations = json!([{"op": "test", "path": format!("{path}/key"), "value": "node.kubernetes.io/not-ready"},
-                    {"op": "remove", "path": path}]);
-                // If the taints have changed meanwhile, the next event comes.
-                let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
-                let _ = api.patch(&name, &PatchParams::default(), &Patch::<()>::Json(operations)).await;
-            }
-        }
-    });
-    task
 }
 
 /// What is there in every trial.
@@ -188,20 +149,11 @@ impl Trial<'_> {
 
     /// A burst of pods.
     async fn burst(&self, number: u64, pods: u64) {
-        let selector = if self.needs_label { json!({ACCELERATOR: "h100", ROLE: ""}) } else { json!({}) };
-        let each = |at| {
-            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": format!("pod-{number}-{at}")}, "spec": {
-                "nodeSelector": selector, "tolerations": [{"key": "example.com/dedicated", "operator": "Exists"}],
-                "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "3"}}}]}}))
-            .unwrap();
-            async move { self.pods.create(&PostParams::default(), &pod).await.unwrap() }
-        };
-        stream::iter(0..pods).map(each).buffer_unordered(10).collect::<Vec<_>>().await;
+        burst(&self.pods, number, pods, self.needs_label).await;
     }
 
     async fn bound(&self) -> usize {
-        let pods = self.pods.list(&ListParams::default()).await.unwrap();
-        pods.items.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())).count()
+        bound(&self.pods).await
     }
 
     /// The NodeClaims by name, with whether each is initialized.
@@ -324,7 +276,7 @@ async fn waiting_with(key: &str) -> Outcome {
     let (plane, running) = (cluster.plane, Running::start(cluster.plane).await);
     let trial = Trial { needs_label: true, bursts: 1, ..running.trial() };
     let _guard = Guard::install(plane, &[]);
-    let policies: &[&str] = &["tests/cluster/karpenter.yaml", "tests/cluster/karpenter-gate.yaml"];
+    let policies: &[&str] = &["tests/cluster/karpenter.yaml", "tests/cluster/slow-gate.yaml"];
     let serve: &[&str] = &["--writes-per-second", "1000", "--pending-taint-key", key];
     let mut nodegate = Nodegate::start(plane, &Setup { policies, serve, ..setup() });
     until_led(&nodegate).await;

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
+use super::autoscaling::kubelets;
 use super::commands::run;
 use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::guard::Guard;
-use super::karpenter::kubelets;
 use super::keeping::until_led;
 use super::nodegate::{Nodegate, Setup};
 use super::pools::{Credential, join};
@@ -26,6 +26,7 @@ use super::requester::Requester;
 use crate::authority::Authority;
 use crate::cmdb::Cmdb;
 use crate::eventually::{eventually, holds};
+use crate::shared::guides::block;
 
 const BLOCK: &str = "fabric.example.com/block";
 const RACK: &str = "fabric.example.com/rack";
@@ -34,13 +35,6 @@ const OF_RACK: usize = 8;
 const NODES: usize = 4 * OF_RACK;
 /// Pods of a gang, each as large as a node: a block of them.
 const GANG: usize = NODES / 2;
-
-/// The block of the guide with this text.
-fn of_guide(part: &str) -> &'static str {
-    let guide = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/topology.md"));
-    let mut blocks = guide.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    blocks.find(|block| block.contains(part)).unwrap_or_else(|| panic!("the guide has no {part:?}"))
-}
 
 /// Kueue's controller, which ends when this is dropped.
 struct Kueue {
@@ -183,8 +177,8 @@ impl<'a> Running<'a> {
                 "spec": {"namespaceSelector": {}, "resourceGroups": groups}},
             {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
                 "metadata": {"name": "all", "namespace": "default"}, "spec": {"clusterQueue": "all"}}]});
-        for objects in [of_guide("kind: Topology"), &queues.to_string()] {
-            plane.kubectl(&["apply", "-f", "-"], Some(objects)).unwrap();
+        for objects in [block("topology", "kind: Topology"), queues.to_string()] {
+            plane.kubectl(&["apply", "-f", "-"], Some(&objects)).unwrap();
         }
         eventually("Kueue's queue is active", async || {
             let path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/all";
@@ -295,7 +289,7 @@ async fn no_pod_comes_to_a_node_before_its_place_is_known() {
     let cluster = exclusive();
     let running = Running::start(cluster.plane).await;
     let _guard = Guard::install(cluster.plane, &[]);
-    let early = running.trial(of_guide("topologies:"), |seen| seen.bound.len() >= NODES - OF_RACK).await;
+    let early = running.trial(&block("topology", "topologies:"), |seen| seen.bound.len() >= NODES - OF_RACK).await;
     println!("with a topology, {early} of {} pods came before the place of their node was known", NODES + 2 * GANG);
     assert_eq!(early, 0);
 }
@@ -306,7 +300,8 @@ async fn no_pod_comes_to_a_node_before_its_place_is_known() {
 async fn without_a_topology_pods_take_every_node_at_once() {
     let cluster = exclusive();
     let running = Running::start(cluster.plane).await;
-    let (policy, _) = of_guide("topologies:").split_once("  topologies:").unwrap();
+    let whole = block("topology", "topologies:");
+    let (policy, _) = whole.split_once("  topologies:").unwrap();
     let early = running.trial(policy, |seen| seen.bound.len() >= NODES).await;
     println!("without a topology, {early} of {} pods came before the place of their node was known", NODES + 2 * GANG);
     assert_eq!(early, OF_RACK, "one for each node of which the inventory knows nothing");

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod actors;
+mod autoscaling;
 mod barrier;
 mod bootstrap;
 mod certificates;
 mod chart;
+mod cluster_autoscaler;
 mod commands;
 mod conditions;
 mod control_plane;
@@ -47,6 +49,7 @@ mod proofs;
 mod publishers;
 mod race;
 mod random;
+mod readiness;
 mod reference;
 mod replica;
 mod reports;
