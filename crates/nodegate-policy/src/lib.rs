@@ -55,11 +55,12 @@ pub use keys::pattern::Identities;
 pub use keys::{Field, programs, restriction};
 pub use lint::{Lint, LintName};
 pub use reconcile::{
-    ReconcilePlan, RejectedClaim, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile,
+    ReconcilePlan, RejectedClaim, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, gates_of,
+    plan_reconcile,
 };
 pub use set::PolicySet;
 pub use set::answer_form::{AnswerForm, ItemLabels};
-pub use set::gates::{AwaitedLabel, Topology};
+pub use set::gates::{AwaitedLabel, GateLabels};
 pub use set::inventory::{Inventory, InventoryUrl, without_credentials};
 pub use set::kleene::Kleene;
 pub use set::migration::{MigrationInForce, Ownership};

@@ -8,7 +8,7 @@ mod kueue;
 pub(in crate::cli) mod pods;
 pub(in crate::cli) mod text;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -35,7 +35,7 @@ use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{MaxRemovals, Unreadable};
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
-use nodegate_policy::{Exemptions, Field, NodeFacts, PendingTaints, PolicySet, plan_reconcile};
+use nodegate_policy::{Exemptions, Field, NodeFacts, PendingTaints, PolicySet, RuleId, gates_of, plan_reconcile};
 use nodegate_stores::files::Sources;
 use pods::Workloads;
 
@@ -113,6 +113,9 @@ struct Draft {
     nodes: Vec<NodePlan>,
     autoscalers: Vec<Difference>,
     kueue: Vec<KueueDifference>,
+    /// The gates and topologies that each node is in, if `wants_gates`.
+    gates: BTreeMap<String, Vec<RuleId>>,
+    wants_gates: bool,
     /// The pending taints that the nodes have while they wait: key and effect.
     pending: BTreeSet<(String, String)>,
     transitions: Vec<Transition>,
@@ -172,6 +175,8 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     let left_alone = if now.as_ref() == Some(&then) { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
     let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
+    let kueue = Kueue::of_cluster(&client).await;
+    draft.wants_gates = kueue.has_topologies();
     let mut pools = Pools::of_cluster(&client, set, &args.served).await;
     let take = |member: Result<KnownNode, Unreadable>| {
         let planned = match member {
@@ -189,7 +194,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     };
     let remembered = known_node::each(&client, &place, &known, take).await?;
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
-    draft.kueue = Kueue::of_cluster(&client).await.differences(set, &draft.transitions);
+    draft.kueue = kueue.differences(set, &draft.transitions, &draft.gates);
     let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
     let others_ask = pools.is_some() || !set.awaited_of_publishers().is_empty();
     let pods_unknown = workloads.look_at_cluster(&client, args.no_pods, others_ask).await;
@@ -225,6 +230,9 @@ impl Draft {
         self.note_pending(&facts, &pending);
         let stored = member.stored(&facts, &pending);
         let plan = plan_reconcile(set, &stored);
+        if self.wants_gates {
+            self.gates.insert(member.node.name().to_owned(), gates_of(set, &stored));
+        }
         let skipped = |field, key: &str| {
             !left_alone.is_empty() && left_alone.contains(&(member.node.name().to_owned(), field, key.to_owned()))
         };

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::gates::OnTimeout;
 use super::policy::MatchSpec;
 
-/// Where nodes are, such as in a block, a rack and an NVLink domain: one label for each level. A kubelet may not set them, and a
-/// joining node waits until it has all of them, whoever sets them.
+/// Where nodes are, such as in a block, a rack and an NVLink domain: one label for each level. A kubelet may not set them, but for those
+/// that every kubelet maintains, such as the zone. A joining node waits until it has all of them, whoever sets them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologySpec {

@@ -21,11 +21,10 @@ pub struct ClosedGate {
     pub on_timeout: OnTimeout,
 }
 
-/// The topologies that a node is in, as rules see it.
-pub(crate) fn topologies(set: &PolicySet, view: &View<'_>) -> Vec<RuleId> {
-    let topologies = set.gates().iter().filter(|gate| gate.is_topology);
-    let found = topologies.filter(|gate| gate.matcher.evaluate(view) == Kleene::True).map(|gate| gate.id.clone());
-    let found = found.collect();
+/// The gates whose `match` holds for a node as rules see it.
+pub(crate) fn matching(set: &PolicySet, view: &View<'_>) -> Vec<RuleId> {
+    let matching = set.gates().iter().filter(|gate| gate.matcher.evaluate(view) == Kleene::True);
+    let found = matching.map(|gate| gate.id.clone()).collect();
     view.take_failures();
     found
 }

@@ -125,8 +125,6 @@ pub struct ReconcilePlan {
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
     pub not_saved: usize,
-    /// The topologies that the node is in.
-    pub topologies: Vec<RuleId>,
     /// What the node says about its pools: nothing before it is recorded, and while it is not known which sections match it.
     pub share: Option<PoolShare>,
     additions: ChangeBuilder,
@@ -146,6 +144,16 @@ pub struct ReconcilePlan {
 /// - Pure: no I/O, no clock.
 /// - After [`ReconcilePlan::change`] is made and [`ReconcilePlan::record`] saved, the next plan has no change and the same record.
 pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan {
+    planned(set, stored, |planner, under_way| planner.finish(under_way))
+}
+
+/// The gates and topologies whose `match` holds for a stored node, whether it waits there or not. As expensive as [`plan_reconcile`].
+pub fn gates_of(set: &PolicySet, stored: &StoredNode<'_>) -> Vec<RuleId> {
+    planned(set, stored, |planner, _| gates::matching(set, &planner.evaluation.view))
+}
+
+/// Evaluates the policies on a stored node.
+fn planned<T>(set: &PolicySet, stored: &StoredNode<'_>, take: impl FnOnce(Planner<'_>, UnderWay) -> T) -> T {
     let first_sight = stored.is_new();
     let (settled, under_way) = settle(set, stored, first_sight);
     let saved = settled.as_ref().unwrap_or(stored.saved);
@@ -168,7 +176,7 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
     if !suspects.is_empty() && (planner.was_admitted_by_us() || planner.builder.decision.labels.is_empty()) {
         planner = Planner::run(set, stored, &write, first_sight, &[], &admitted);
     }
-    planner.finish(under_way)
+    take(planner, under_way)
 }
 
 /// A stored node as rules see it: without the keys that nodegate owns, pending taints, and labels to set aside.
@@ -239,7 +247,6 @@ impl<'a> Planner<'a> {
         let awaits_inventory = self.awaits_inventory();
         self.builder.decision.gates = self.closed_gates();
         let lifts_pending = !awaits_inventory && self.builder.decision.gates.is_empty() && self.lift_pending();
-        let topologies = gates::topologies(self.set, &self.evaluation.view);
         let captured = self.captured();
         let share = self.share();
         let base = self.base();
@@ -259,7 +266,6 @@ impl<'a> Planner<'a> {
             awaits_inventory,
             unseen,
             not_saved: captured.left_out,
-            topologies,
             share,
             additions,
             kept,

@@ -24,13 +24,15 @@ pub(crate) struct Gate {
     pub(crate) on_timeout: OnTimeout,
 }
 
-/// A topology of a policy.
+/// What nodes wait for at a gate, or for their place in a topology.
 #[derive(Clone, Copy, Debug)]
-pub struct Topology<'a> {
-    /// The policy, and `topology:NAME`.
+pub struct GateLabels<'a> {
+    /// The policy, and `gate:NAME` or `topology:NAME`.
     pub id: &'a RuleId,
-    /// The label keys of its levels, outermost first.
-    pub levels: &'a [LabelKey],
+    /// The label keys; those of a topology are its levels, outermost first.
+    pub labels: &'a [LabelKey],
+    /// Whether it is a topology.
+    pub is_topology: bool,
 }
 
 /// A label that a gate waits for, and that a program which runs on each node publishes.

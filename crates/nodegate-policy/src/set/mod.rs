@@ -30,7 +30,7 @@ use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
 use crate::set::defaults::GivenByDefault;
-use crate::set::gates::{AwaitedLabel, Gate, Topology};
+use crate::set::gates::{AwaitedLabel, Gate, GateLabels};
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -151,10 +151,13 @@ impl PolicySet {
         self.gates().iter().map(|gate| gate.timeout).max()
     }
 
-    /// The topologies, in the order of the documents.
-    pub fn topologies(&self) -> impl Iterator<Item = Topology<'_>> {
-        let of = |gate: &'_ Gate| gate.is_topology;
-        self.gates().iter().filter(move |gate| of(gate)).map(|gate| Topology { id: &gate.id, levels: &gate.labels })
+    /// What nodes wait for, in the order of the documents.
+    pub fn gate_labels(&self) -> impl Iterator<Item = GateLabels<'_>> {
+        self.gates().iter().map(|Gate { id, labels, is_topology, .. }| GateLabels {
+            id,
+            labels,
+            is_topology: *is_topology,
+        })
     }
 
     /// The gates, also those of topologies, in the order of the documents.

@@ -35,13 +35,28 @@ pub(crate) struct DeviceDifference {
 #[derive(Debug, Default)]
 pub(super) struct Labelled(BTreeMap<String, BTreeMap<&'static str, String>>);
 
-/// What the slices of a node say.
+/// The slices of a node: those of its pools by their names.
 #[derive(Debug, Default)]
+struct Slices(BTreeMap<String, DevicePool>);
+
+/// The newest generation of a pool of devices. Older slices, and pools of which slices are missing, say nothing
+/// (`k8s.io/api/resource/v1`, `ResourcePool`).
+#[derive(Debug, Default)]
+struct DevicePool {
+    generation: i64,
+    expected: u64,
+    slices: u64,
+    devices: Devices,
+}
+
+/// What slices say of whole GPUs.
+#[derive(Clone, Debug, Default)]
 struct Devices {
+    /// The UUIDs of GPUs, also of those of which only MIG devices are published.
+    gpus: BTreeSet<String>,
     products: BTreeSet<String>,
     /// In MiB, of each GPU.
     memory: BTreeSet<String>,
-    count: usize,
 }
 
 impl Labelled {
@@ -54,34 +69,55 @@ impl Labelled {
         }
     }
 
-    /// Compares them with the ResourceSlices of the cluster. If these cannot be listed, a note says so.
-    pub(super) async fn differences(&self, client: &Client) -> Vec<DeviceDifference> {
-        if self.0.is_empty() {
-            return Vec::new();
+    /// Compares them with the ResourceSlices of the cluster.
+    ///
+    /// # Errors
+    /// Returns why they cannot be listed, and prints it as a note.
+    pub(super) async fn differences(&self, client: &Client) -> Result<Vec<DeviceDifference>, String> {
+        let mut found = BTreeMap::new();
+        if !self.0.is_empty() {
+            let fields = format!("spec.driver={DRIVER}");
+            let kind = ("resource.k8s.io", "ResourceSlice");
+            let listed = other_objects::each(client, kind, &fields, |slice| self.take(slice, &mut found)).await;
+            listed.map_err(|error| {
+                let why = format!("labels of GPUs are not compared with devices: {error:#}");
+                output::note(&format!("note: {why}"));
+                why
+            })?;
         }
-        match other_objects::list(client, "resource.k8s.io", "ResourceSlice").await {
-            Ok(slices) => self.against(&slices),
-            Err(error) => {
-                output::note(&format!("note: labels of GPUs are not compared with devices: {error:#}"));
-                Vec::new()
-            }
+        Ok(self.against(&found))
+    }
+
+    /// Adds a slice to those of its node.
+    fn take(&self, slice: &Json, found: &mut BTreeMap<String, Slices>) {
+        let spec = &slice["spec"];
+        let (Some(node), pool) = (spec["nodeName"].as_str(), &spec["pool"]) else { return };
+        if spec["driver"] != DRIVER || !self.0.contains_key(node) {
+            return;
+        }
+        let name = pool["name"].as_str().unwrap_or_default().to_owned();
+        let generation = pool["generation"].as_i64().unwrap_or_default();
+        let of_pool = found.entry(node.to_owned()).or_default().0.entry(name).or_default();
+        if of_pool.slices == 0 || generation > of_pool.generation {
+            let expected = pool["resourceSliceCount"].as_u64().unwrap_or(1);
+            *of_pool = DevicePool { generation, expected, ..DevicePool::default() };
+        }
+        if generation == of_pool.generation {
+            of_pool.slices += 1;
+            spec["devices"].as_array().into_iter().flatten().for_each(|device| of_pool.devices.add(device));
         }
     }
 
-    fn against(&self, slices: &[Json]) -> Vec<DeviceDifference> {
-        let mut found: BTreeMap<&str, Devices> = BTreeMap::new();
-        for slice in slices.iter().filter(|slice| slice["spec"]["driver"] == DRIVER) {
-            let Some(node) = slice["spec"]["nodeName"].as_str() else { continue };
-            let of_node = found.entry(node).or_default();
-            slice["spec"]["devices"].as_array().into_iter().flatten().for_each(|device| of_node.add(device));
-        }
+    fn against(&self, found: &BTreeMap<String, Slices>) -> Vec<DeviceDifference> {
         let mut differences = Vec::new();
-        for (node, devices) in found.iter().filter(|(_, devices)| devices.count > 0) {
-            let Some(labels) = self.0.get(*node) else { continue };
+        for (node, labels) in &self.0 {
+            let Some(devices) = found.get(node).and_then(Slices::devices) else { continue };
             for (key, value) in labels {
                 let says = devices.say(key);
-                if !says.is_empty() && !says.contains(value) {
-                    let (node, devices) = ((*node).to_owned(), says.into_iter().collect());
+                // Time slicing and MPS add it (`NVIDIA/k8s-device-plugin`, `internal/lm/resource.go`).
+                let plain = value.strip_suffix("-SHARED").unwrap_or(value);
+                if !says.is_empty() && !says.contains(plain) {
+                    let (node, devices) = (node.clone(), says.into_iter().collect());
                     differences.push(DeviceDifference { node, key: (*key).to_owned(), value: value.clone(), devices });
                 }
             }
@@ -90,27 +126,44 @@ impl Labelled {
     }
 }
 
+impl Slices {
+    /// All devices; `None` if slices are missing, or if there is no GPU.
+    fn devices(&self) -> Option<Devices> {
+        let mut all = Devices::default();
+        for DevicePool { expected, slices, devices, generation: _ } in self.0.values() {
+            if slices < expected {
+                return None;
+            }
+            all.gpus.extend(devices.gpus.iter().cloned());
+            all.products.extend(devices.products.iter().cloned());
+            all.memory.extend(devices.memory.iter().cloned());
+        }
+        (!all.gpus.is_empty()).then_some(all)
+    }
+}
+
 impl Devices {
-    /// Counts whole GPUs: profiles of MIG are parts of them.
+    /// Adds a GPU, or the one that a MIG device is a part of: where that mode is on, the driver does not publish the GPU itself
+    /// (`NVIDIA/k8s-dra-driver-gpu`, `cmd/gpu-kubelet-plugin/nvlib.go`).
     fn add(&mut self, device: &Json) {
         // `basic` until version v1beta1 of the API.
-        let device = device.get("basic").unwrap_or(device);
-        let text = |name: &str| device["attributes"][name]["string"].as_str();
-        if text("type").is_some_and(|kind| kind != "gpu") {
-            return;
-        }
-        self.count += 1;
-        // As GPU Feature Discovery writes it (`NVIDIA/k8s-device-plugin`, `internal/lm/resource.go`).
+        let of = device.get("basic").unwrap_or(device);
+        let text = |name: &str| of["attributes"][name]["string"].as_str();
+        let is_whole = text("type").is_none_or(|kind| kind == "gpu");
+        let gpu = if is_whole { text("uuid").or(device["name"].as_str()) } else { text("parentUUID") };
+        let Some(gpu) = gpu else { return };
+        self.gpus.insert(gpu.to_owned());
+        // As GPU Feature Discovery writes them (`NVIDIA/k8s-device-plugin`, `internal/lm/resource.go`, `nvml-device.go`).
         self.products.extend(text("productName").map(|name| name.replace(' ', "-")));
-        let memory = device["capacity"]["memory"]["value"].as_str().and_then(quantity);
-        self.memory.extend(memory.map(|bytes| format!("{:.0}", bytes / MIB)));
+        let memory = of["capacity"]["memory"]["value"].as_str().filter(|_| is_whole).and_then(quantity);
+        self.memory.extend(memory.map(|bytes| format!("{:.0}", (bytes / MIB).floor())));
     }
 
     fn say(&self, key: &str) -> BTreeSet<String> {
         match key {
             PRODUCT => self.products.clone(),
             MEMORY => self.memory.clone(),
-            _ => BTreeSet::from([self.count.to_string()]),
+            _ => BTreeSet::from([self.gpus.len().to_string()]),
         }
     }
 }
@@ -127,54 +180,81 @@ mod tests {
 
     use super::*;
 
-    fn slice(node: &str, devices: Json) -> Json {
-        json!({"spec": {"driver": DRIVER, "nodeName": node, "devices": devices}})
+    const H100: &str = "NVIDIA H100 80GB HBM3";
+
+    /// A slice of the pool with the name of the node: this generation, of so many slices.
+    fn slice(node: &str, (generation, count): (u64, u64), devices: Json) -> Json {
+        let pool = json!({"name": node, "generation": generation, "resourceSliceCount": count});
+        json!({"spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}})
     }
 
-    fn gpu(product: &str, memory: &str) -> Json {
-        json!({"attributes": {"type": {"string": "gpu"}, "productName": {"string": product}},
+    fn gpu(uuid: &str, product: &str, memory: &str) -> Json {
+        let text = |text: &str| json!({"string": text});
+        json!({"name": uuid, "attributes": {"type": text("gpu"), "uuid": text(uuid), "productName": text(product)},
             "capacity": {"memory": {"value": memory}}})
     }
 
-    fn labelled(nodes: &[(&str, &str, &str, &str)]) -> Labelled {
+    fn mig(parent: &str) -> Json {
+        let text = |text: &str| json!({"string": text});
+        json!({"attributes": {"type": text("mig"), "parentUUID": text(parent), "productName": text(H100)},
+            "capacity": {"memory": {"value": "9728Mi"}}})
+    }
+
+    fn differences(labels: (&str, &str, &str), slices: &[&Json]) -> Vec<String> {
         let mut all = Labelled::default();
-        for (name, product, count, memory) in nodes {
-            let labels = json!({PRODUCT: product, COUNT: count, MEMORY: memory});
-            let node = json!({"metadata": {"name": name, "labels": labels}}).to_string();
-            all.add(&NodeFacts::parse(&node).unwrap());
-        }
-        all
+        let (product, count, memory) = labels;
+        let labels = json!({PRODUCT: product, COUNT: count, MEMORY: memory});
+        let node = json!({"metadata": {"name": "n", "labels": labels}}).to_string();
+        all.add(&NodeFacts::parse(&node).unwrap());
+        let mut found = BTreeMap::new();
+        slices.iter().for_each(|slice| all.take(slice, &mut found));
+        all.against(&found).iter().map(in_words).collect()
     }
 
     #[test]
     fn labels_are_compared_with_whole_gpus() {
-        let product = "NVIDIA-H100-80GB-HBM3";
-        let nodes = [
-            ("right", product, "2", "81559"),
-            ("wrong", "NVIDIA-A100", "8", "40960"),
-            ("mixed", "NVIDIA-B200", "2", "1"),
-        ];
-        let h100 = || gpu("NVIDIA H100 80GB HBM3", "81559Mi");
-        let mig =
-            json!({"attributes": {"type": {"string": "mig"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}});
-        let slices = [
-            slice("right", json!([h100(), mig])),
-            slice("right", json!([{"basic": h100()}])),
-            slice("wrong", json!([h100()])),
-            slice("mixed", json!([h100(), gpu("NVIDIA B200", "1Mi")])),
-            slice("unlabelled", json!([h100()])),
-            json!({"spec": {"driver": "other.example.com", "nodeName": "right", "devices": [h100()]}}),
-        ];
-        let found = labelled(&nodes).against(&slices);
-        let lines: Vec<String> = found.iter().map(|one| format!("{}: {}", one.node, in_words(one))).collect();
+        let right = ("NVIDIA-H100-80GB-HBM3", "2", "81559");
+        let h100 = |uuid: &str| gpu(uuid, H100, "81559Mi");
+        let none: [&str; 0] = [];
+        let two = slice("n", (1, 1), json!([h100("a"), h100("b")]));
+        assert_eq!(differences(right, &[&two]), none);
         assert_eq!(
-            lines,
+            differences(("NVIDIA-A100", "8", "40960"), &[&two]),
             [
-                "wrong: label nvidia.com/gpu.count=8, but its ResourceSlices say 1",
-                "wrong: label nvidia.com/gpu.memory=40960, but its ResourceSlices say 81559",
-                &format!("wrong: label nvidia.com/gpu.product=NVIDIA-A100, but its ResourceSlices say {product}"),
+                "label nvidia.com/gpu.count=8, but its ResourceSlices say 2",
+                "label nvidia.com/gpu.memory=40960, but its ResourceSlices say 81559",
+                "label nvidia.com/gpu.product=NVIDIA-A100, but its ResourceSlices say NVIDIA-H100-80GB-HBM3",
             ]
         );
-        assert!(labelled(&nodes).against(&[slice("wrong", json!([]))]).is_empty(), "not published yet");
+        let shared = ("NVIDIA-H100-80GB-HBM3-SHARED", "2", "81559");
+        assert_eq!(differences(shared, &[&two]), none);
+        let partitioned = slice("n", (1, 1), json!([h100("a"), mig("b"), mig("b")]));
+        assert_eq!(differences(right, &[&partitioned]), none, "a GPU in MIG mode is one all the same");
+        assert_eq!(differences(right, &[&slice("n", (1, 1), json!([mig("a"), mig("b")]))]), none);
+        let basic = slice("n", (1, 1), json!([{"name": "a", "basic": h100("a")}, {"name": "b", "basic": h100("b")}]));
+        assert_eq!(differences(right, &[&basic]), none);
+        let odd = slice("n", (1, 1), json!([gpu("a", H100, "17071734784")]));
+        assert_eq!(
+            differences((right.0, "1", "16280"), &[&odd]),
+            none,
+            "feature discovery cuts off what is no whole MiB"
+        );
+        let other = json!({"spec": {"driver": "other.example.com", "nodeName": "n", "devices": [h100("a")]}});
+        assert_eq!(differences(right, &[&other]), none);
+    }
+
+    #[test]
+    fn only_whole_pools_of_the_newest_generation_count() {
+        let right = ("NVIDIA-H100-80GB-HBM3", "2", "81559");
+        let h100 = |uuid: &str| gpu(uuid, H100, "81559Mi");
+        let none: [&str; 0] = [];
+        let old = slice("n", (1, 1), json!([h100("old"), h100("a"), h100("b")]));
+        let new = slice("n", (2, 1), json!([h100("a"), h100("b")]));
+        assert_eq!(differences(right, &[&old, &new]), none);
+        assert_eq!(differences(right, &[&new, &old]), none);
+        let half = slice("n", (1, 2), json!([h100("a")]));
+        assert_eq!(differences(right, &[&half]), none, "the other slice is to come");
+        assert_eq!(differences(right, &[&half, &slice("n", (1, 2), json!([h100("b")]))]), none);
+        assert_eq!(differences(right, &[&slice("n", (1, 1), json!([]))]), none, "not published yet");
     }
 }

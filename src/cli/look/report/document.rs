@@ -10,8 +10,8 @@ use crate::cli::look::report::topologies::TopologyNodes;
 use crate::cli::policies::plan::document::{Change, Over};
 use crate::scheduling::AffectedPod;
 use nodegate_controller::tell::published::Published;
-use nodegate_policy::Contradiction;
 use nodegate_policy::explain::FieldName;
+use nodegate_policy::{Contradiction, Disagreement};
 
 /// What the nodes of a fleet are, and what differs from the policies in force.
 #[derive(Debug, Default, Serialize, JsonSchema)]
@@ -135,6 +135,15 @@ pub(crate) struct Disagreed {
     pub(super) without: usize,
     /// All of this in words.
     pub(super) text: String,
+}
+
+impl Disagreed {
+    /// What the nodes of a pool have of this label.
+    pub(super) fn new(label: &str, found: &Disagreement) -> Self {
+        let Disagreement { values, others, without } = found;
+        let (label, text) = (label.to_owned(), found.to_string());
+        Self { label, values: values.clone(), others: *others, without: *without, text }
+    }
 }
 
 impl PoolNodes {

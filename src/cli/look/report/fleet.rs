@@ -32,7 +32,7 @@ use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::{FieldName, NodeIdentity, identity, pool_names};
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{
-    Disagreement, NodeFacts, PendingTaints, PolicySet, PoolLabels, PoolMemory, ReconcilePlan, Unseen, plan_reconcile,
+    NodeFacts, PendingTaints, PolicySet, PoolLabels, PoolMemory, ReconcilePlan, Unseen, plan_reconcile,
 };
 
 /// How many files are named.
@@ -65,6 +65,8 @@ pub(super) enum Source {
         left_alone_unknown: Option<String>,
         /// Why it is unknown which native policies fail, if it is.
         native_unknown: Option<String>,
+        /// Why it is unknown which devices nodes have, if it is.
+        devices_unknown: Option<String>,
     },
 }
 
@@ -155,7 +157,11 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         Ok(failures) => gathering.report.native_failures = failures,
         Err(why) => native_unknown = Some(why),
     }
-    gathering.report.devices = gathering.labelled.differences(&client).await;
+    let mut devices_unknown = None;
+    match gathering.labelled.differences(&client).await {
+        Ok(devices) => gathering.report.devices = devices,
+        Err(why) => devices_unknown = Some(why),
+    }
     let mut stranded = Vec::new();
     if args.stranded_pods {
         let mut impact = gathering.impact();
@@ -170,19 +176,9 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         }
         None => None,
     };
-    let source = Source::Cluster { context: place.context(), policies_unknown, left_alone_unknown, native_unknown };
+    let context = place.context();
+    let source = Source::Cluster { context, policies_unknown, left_alone_unknown, native_unknown, devices_unknown };
     Ok(Fleet { report: gathering.finish(stranded), source, states })
-}
-
-fn disagreed(label: &str, found: &Disagreement) -> Disagreed {
-    let Disagreement { values, others, without } = found;
-    Disagreed {
-        label: label.to_owned(),
-        values: values.clone(),
-        others: *others,
-        without: *without,
-        text: found.to_string(),
-    }
 }
 
 impl<'a> Gathering<'a> {
@@ -225,6 +221,7 @@ impl<'a> Gathering<'a> {
         let facts = member.facts()?;
         let stored = member.stored(&facts, &self.pending);
         let plan = plan_reconcile(self.set, &stored);
+        self.topologies.add(self.set, &stored, &plan);
         let change = plan.change(|_| true, |_, _| false);
         let planned = decided::of_stored(&stored, &plan, change.as_ref(), None);
         let gpus = stored.gpus();
@@ -236,7 +233,6 @@ impl<'a> Gathering<'a> {
         }
         self.judged(judge(self.set, &json, stored.saved)?);
         self.note(node, &plan);
-        self.topologies.add(&facts, &plan);
         self.labelled.add(&facts);
         self.note_pools(node, pools);
         self.count(&facts);
@@ -316,7 +312,7 @@ impl<'a> Gathering<'a> {
         for (name, PoolLabels { labels, disagreements, empty_since: _ }) in &memory.pools {
             let pool = self.pools.entry(name.clone()).or_insert_with(|| PoolNodes::new(name));
             pool.remembered.clone_from(labels);
-            pool.disagreements = disagreements.iter().map(|(label, found)| disagreed(label, found)).collect();
+            pool.disagreements = disagreements.iter().map(|(label, found)| Disagreed::new(label, found)).collect();
         }
     }
 

@@ -7,7 +7,10 @@ use serde::Serialize;
 
 use crate::cli::policies::plan::text::named;
 use nodegate_base::text::{counted, or_quotes};
-use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, RuleId, Topology};
+use nodegate_policy::{GateLabels, PolicySet, ReconcilePlan, RuleId, StoredNode, gates_of};
+
+/// How many values in several places are listed, and how many of these places. If each block counts its racks from one, there are many.
+pub(super) const SHOWN: usize = 5;
 
 /// A topology, and where its nodes are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -29,7 +32,7 @@ pub(crate) struct Level {
     pub(super) key: String,
     /// How many values the label has on these nodes.
     pub(super) values: usize,
-    /// The nodes that lack the label, sorted.
+    /// The nodes that lack the label and do not wait for it, sorted.
     pub(super) lacking: Vec<String>,
     /// The values that lie in several values of the next outer level.
     pub(super) split: Vec<Split>,
@@ -68,14 +71,20 @@ impl Topologies {
     /// The topologies of the policies, without nodes.
     pub(super) fn new(set: &PolicySet) -> Self {
         let values = |key: &_| Values { key: format!("{key}"), nodes: BTreeMap::new(), lacking: Vec::new() };
-        let levels = |of: Topology<'_>| of.levels.iter().map(values).collect();
-        Self { of: set.topologies().map(|of| (of.id.clone(), Gathered { nodes: 0, levels: levels(of) })).collect() }
+        let gathered = |of: GateLabels<'_>| Gathered { nodes: 0, levels: of.labels.iter().map(values).collect() };
+        let topologies = set.gate_labels().filter(|gate| gate.is_topology);
+        Self { of: topologies.map(|of| (of.id.clone(), gathered(of))).collect() }
     }
 
-    /// Adds a node to the topologies that it is in.
-    pub(super) fn add(&mut self, node: &NodeFacts<'_>, plan: &ReconcilePlan) {
-        for topology in &plan.topologies {
-            let Some(Gathered { nodes, levels }) = self.of.get_mut(topology) else { continue };
+    /// Adds a node to the topologies that it is in. What it waits for is no fault yet.
+    pub(super) fn add(&mut self, set: &PolicySet, stored: &StoredNode<'_>, plan: &ReconcilePlan) {
+        if self.of.is_empty() {
+            return;
+        }
+        let node = stored.node;
+        for topology in gates_of(set, stored) {
+            let waits = plan.decision.gates.iter().any(|gate| gate.id == topology);
+            let Some(Gathered { nodes, levels }) = self.of.get_mut(&topology) else { continue };
             *nodes += 1;
             let mut outer = None;
             for Values { key, nodes, lacking } in levels {
@@ -85,6 +94,7 @@ impl Topologies {
                         let within = nodes.entry(value.to_owned()).or_default();
                         within.entry(outer.map(str::to_owned)).or_default().push(node.name.to_string());
                     }
+                    None if waits => {}
                     None => lacking.push(node.name.to_string()),
                 }
                 outer = value;
@@ -137,13 +147,16 @@ pub(super) fn faults(topologies: &[TopologyNodes]) -> Vec<String> {
             if !lacking.is_empty() {
                 lines.push(format!("{policy}/{rule}: no label {key}: {}", named(&strs(lacking))));
             }
-            lines.extend(split.iter().map(|Split { value, within }| {
-                let within =
-                    within.iter().map(|(outer, nodes)| format!("{} ({})", or_quotes(outer), named(&strs(nodes))));
-                let within: Vec<String> = within.collect();
+            lines.extend(split.iter().take(SHOWN).map(|Split { value, within }| {
+                let shown = within.iter().take(SHOWN);
+                let shown = shown.map(|(outer, nodes)| format!("{} ({})", or_quotes(outer), named(&strs(nodes))));
+                let shown: Vec<String> = shown.chain((within.len() > SHOWN).then(|| "…".to_owned())).collect();
                 let value = or_quotes(value);
-                format!("{policy}/{rule}: {key}={value} is in several values of {outer}: {}", within.join(", "))
+                format!("{policy}/{rule}: {key}={value} is in several values of {outer}: {}", shown.join(", "))
             }));
+            if let Some(more) = split.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+                lines.push(format!("{policy}/{rule}: so are {more} other values of {key}"));
+            }
             outer = key;
         }
     }

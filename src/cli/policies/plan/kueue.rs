@@ -1,6 +1,6 @@
 //! What Kueue's Topology objects and the nodes and topologies of planned policies do not agree on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Client;
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use crate::cli::policies::plan::text::named;
 use crate::cli::shared::cluster::other_objects;
 use crate::cli::shared::output;
 use crate::scheduling::{NodeState, Transition};
-use nodegate_policy::{PolicySet, Topology};
+use nodegate_policy::{GateLabels, PolicySet, RuleId};
 
 const GROUP: &str = "kueue.x-k8s.io";
 /// What every node has, and Kueue allows as the innermost level.
@@ -30,9 +30,9 @@ pub(crate) struct KueueDifference {
     /// The ResourceFlavor whose nodes lack it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) flavor: Option<String>,
-    /// The nodes that lack it then, sorted.
+    /// The nodes that it is about, sorted.
     pub(in crate::cli) nodes: Vec<String>,
-    /// The topology of the policies that has other levels, as `policy/topology:NAME`.
+    /// The topology of the policies with another order, as `policy/topology:NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) policy: Option<String>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct KueueDifference {
 pub(crate) enum KueueFault {
     /// Nodes of a ResourceFlavor lack the label: Kueue places no pods on them.
     Lacking,
-    /// The policies have some levels of the Topology, but not this one: nodes get pods without it.
+    /// These nodes wait for some levels of the Topology when they join, but not for this one: they get pods without it.
     Undeclared,
     /// The policies have this level further in than the Topology has it, or further out.
     Order,
@@ -78,38 +78,55 @@ impl Kueue {
     }
 
     async fn list(client: &Client) -> anyhow::Result<Self> {
-        let topologies = other_objects::list(client, GROUP, "Topology").await?;
-        if topologies.is_empty() {
-            return Ok(Self::default());
+        let mut found = Self::default();
+        other_objects::each(client, (GROUP, "Topology"), "", |topology| found.add_topology(topology)).await?;
+        if !found.topologies.is_empty() {
+            other_objects::each(client, (GROUP, "ResourceFlavor"), "", |flavor| found.add_flavor(flavor)).await?;
         }
-        let flavors = other_objects::list(client, GROUP, "ResourceFlavor").await?;
-        Ok(Self::of(&topologies, &flavors))
+        Ok(found)
     }
 
-    fn of(topologies: &[Json], flavors: &[Json]) -> Self {
-        let levels = |topology: &Json| {
-            let levels = topology["spec"]["levels"].as_array().into_iter().flatten();
-            levels.filter_map(|level| Some(level["nodeLabel"].as_str()?.to_owned())).collect()
-        };
-        let flavor = |flavor: &Json| {
-            let labels = flavor["spec"]["nodeLabels"].as_object().into_iter().flatten();
-            let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-            let topology = flavor["spec"]["topologyName"].as_str()?.to_owned();
-            Some(Flavor { name: name(flavor), topology, node_labels: labels.collect() })
-        };
-        Self {
-            topologies: topologies.iter().map(|topology| (name(topology), levels(topology))).collect(),
-            flavors: flavors.iter().filter_map(flavor).collect(),
-        }
+    fn add_topology(&mut self, topology: &Json) {
+        let levels = topology["spec"]["levels"].as_array().into_iter().flatten();
+        let levels = levels.filter_map(|level| Some(level["nodeLabel"].as_str()?.to_owned()));
+        self.topologies.insert(name(topology), levels.collect());
     }
 
-    /// Where its Topologies differ from the nodes after the change, and from the topologies of the policies.
-    pub(super) fn differences(&self, set: &PolicySet, nodes: &[Transition]) -> Vec<KueueDifference> {
+    fn add_flavor(&mut self, flavor: &Json) {
+        let Some(topology) = flavor["spec"]["topologyName"].as_str() else { return };
+        let labels = flavor["spec"]["nodeLabels"].as_object().into_iter().flatten();
+        let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        let (name, topology) = (name(flavor), topology.to_owned());
+        self.flavors.push(Flavor { name, topology, node_labels: labels.collect() });
+    }
+
+    /// Whether there is a Topology that a ResourceFlavor names.
+    pub(super) fn has_topologies(&self) -> bool {
+        self.flavors.iter().any(|flavor| self.topologies.contains_key(&flavor.topology))
+    }
+
+    /// Where its Topologies differ from the nodes after the change, and from what these wait for. `gates`: the gates and topologies of
+    /// the policies that each node is in.
+    pub(super) fn differences(
+        &self,
+        set: &PolicySet,
+        nodes: &[Transition],
+        gates: &BTreeMap<String, Vec<RuleId>>,
+    ) -> Vec<KueueDifference> {
         let mut found = Vec::new();
         for (name, levels) in &self.topologies {
-            let flavors = self.flavors.iter().filter(|flavor| flavor.topology == *name);
-            found.extend(flavors.flat_map(|flavor| lacking(name, levels, flavor, nodes)));
-            found.extend(set.topologies().flat_map(|declared| against(name, levels, declared)));
+            let mut of_topology = BTreeSet::new();
+            for flavor in self.flavors.iter().filter(|flavor| flavor.topology == *name) {
+                let of_flavor = flavor.nodes(nodes);
+                found.extend(lacking(name, levels, flavor, &of_flavor));
+                of_topology.extend(of_flavor.into_iter().map(|node| node.name.as_str()));
+            }
+            let gates: Vec<(&str, &[RuleId])> =
+                of_topology.iter().filter_map(|node| Some((*node, gates.get(*node)?.as_slice()))).collect();
+            found.extend(undeclared(name, levels, set, &gates));
+            let is_in = |id: &RuleId| gates.iter().any(|(_, gates)| gates.contains(id));
+            let declared = set.gate_labels().filter(|gate| gate.is_topology && is_in(gate.id));
+            found.extend(declared.flat_map(|declared| another_order(name, levels, declared)));
         }
         found
     }
@@ -119,49 +136,60 @@ fn name(object: &Json) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
+impl Flavor {
+    /// Its nodes, as they are after the change.
+    fn nodes<'n>(&self, nodes: &'n [Transition]) -> Vec<&'n NodeState> {
+        let then = nodes.iter().map(|node| node.after.as_ref().unwrap_or(&node.before));
+        let has_all =
+            |node: &&NodeState| self.node_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+        then.filter(has_all).collect()
+    }
+}
+
 /// The nodes of a flavor that lack a level.
-fn lacking(topology: &str, levels: &[String], flavor: &Flavor, nodes: &[Transition]) -> Vec<KueueDifference> {
-    let then = |node: &'_ Transition| node.after.clone().unwrap_or_else(|| node.before.clone());
-    let has_all = |node: &NodeState| flavor.node_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-    let of_flavor: Vec<NodeState> = nodes.iter().map(then).filter(has_all).collect();
+fn lacking(topology: &str, levels: &[String], flavor: &Flavor, nodes: &[&NodeState]) -> Vec<KueueDifference> {
     let lack = |level: &String| {
-        let lacking = of_flavor.iter().filter(|node| !node.labels.contains_key(level));
-        let mut nodes: Vec<String> = lacking.map(|node| node.name.clone()).collect();
-        nodes.sort_unstable();
-        (!nodes.is_empty()).then(|| KueueDifference {
-            topology: topology.to_owned(),
-            because: KueueFault::Lacking,
-            level: level.clone(),
-            flavor: Some(flavor.name.clone()),
-            nodes,
-            policy: None,
-        })
+        let lacking = nodes.iter().filter(|node| !node.labels.contains_key(level));
+        let nodes: BTreeSet<String> = lacking.map(|node| node.name.clone()).collect();
+        let flavor = Some(flavor.name.clone());
+        of_nodes(topology, KueueFault::Lacking, level, nodes).map(|found| KueueDifference { flavor, ..found })
     };
     levels.iter().filter_map(lack).collect()
 }
 
-/// The levels that a topology of the policies, if it is about the same labels, lacks or has in another order.
-fn against(topology: &str, levels: &[String], declared: Topology<'_>) -> Vec<KueueDifference> {
-    let place = |level: &str| declared.levels.iter().position(|key| key.as_str() == level);
-    let of_node = |level: &&String| level.as_str() != HOSTNAME;
-    if !levels.iter().filter(of_node).any(|level| place(level).is_some()) {
-        return Vec::new();
-    }
-    let mut innermost = None;
+/// The levels for which nodes do not wait although they wait for others of the same Topology. `gates`: what each node is in.
+fn undeclared(topology: &str, levels: &[String], set: &PolicySet, gates: &[(&str, &[RuleId])]) -> Vec<KueueDifference> {
+    let all: Vec<GateLabels<'_>> = set.gate_labels().collect();
+    let waits = |ids: &[RuleId], level: &str| {
+        all.iter().any(|gate| ids.contains(gate.id) && gate.labels.iter().any(|key| key.as_str() == level))
+    };
+    let of_policies = || levels.iter().filter(|level| level.as_str() != HOSTNAME);
+    let missing = |level: &String| {
+        let lacks = |(_, ids): &&(&str, &[RuleId])| !waits(ids, level) && of_policies().any(|other| waits(ids, other));
+        let nodes = gates.iter().filter(lacks).map(|(node, _)| (*node).to_owned()).collect();
+        of_nodes(topology, KueueFault::Undeclared, level, nodes)
+    };
+    of_policies().filter_map(missing).collect()
+}
+
+fn of_nodes(topology: &str, because: KueueFault, level: &str, nodes: BTreeSet<String>) -> Option<KueueDifference> {
+    let nodes: Vec<String> = nodes.into_iter().collect();
+    let (topology, level) = (topology.to_owned(), level.to_owned());
+    (!nodes.is_empty()).then_some(KueueDifference { topology, because, level, flavor: None, nodes, policy: None })
+}
+
+/// The levels that a topology of the policies has in another order.
+fn another_order(topology: &str, levels: &[String], declared: GateLabels<'_>) -> Vec<KueueDifference> {
+    let mut innermost = 0;
     let mut found = Vec::new();
-    for level in levels.iter().filter(of_node) {
-        let at = place(level);
-        let because = match at {
-            None => KueueFault::Undeclared,
-            Some(_) if at < innermost => KueueFault::Order,
-            Some(_) => {
-                innermost = at;
-                continue;
-            }
-        };
-        let policy = Some(declared.id.to_string());
-        let (topology, level) = (topology.to_owned(), level.clone());
-        found.push(KueueDifference { topology, because, level, flavor: None, nodes: Vec::new(), policy });
+    for level in levels {
+        let Some(at) = declared.labels.iter().position(|key| key.as_str() == level) else { continue };
+        if at < innermost {
+            let (policy, because) = (Some(declared.id.to_string()), KueueFault::Order);
+            let (topology, level) = (topology.to_owned(), level.clone());
+            found.push(KueueDifference { topology, because, level, flavor: None, nodes: Vec::new(), policy });
+        }
+        innermost = innermost.max(at);
     }
     found
 }
@@ -171,9 +199,9 @@ pub(super) fn in_words(
     KueueDifference { topology, because, level, flavor, nodes, policy }: &KueueDifference,
 ) -> String {
     let policy = policy.as_deref().unwrap_or_default();
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
     match because {
         KueueFault::Lacking => {
-            let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
             let flavor = flavor.as_deref().unwrap_or_default();
             format!(
                 "Kueue places no pods on nodes of ResourceFlavor {flavor} without {level}, a level of Topology {topology}: {}",
@@ -181,7 +209,8 @@ pub(super) fn in_words(
             )
         }
         KueueFault::Undeclared => format!(
-            "{level} is a level of Kueue's Topology {topology}, but not of {policy}: nodes get pods before they have it"
+            "{level} is a level of Kueue's Topology {topology}, but nodes get pods before they have it, because no gate waits for it: {}",
+            named(&nodes)
         ),
         KueueFault::Order => {
             format!("Kueue's Topology {topology} has {level} further in than {policy} has it: one of them is wrong")
@@ -202,50 +231,70 @@ mod tests {
         NodeState { name: name.to_owned(), labels, taints: Vec::new() }
     }
 
-    fn set(levels: &[&str]) -> PolicySet {
-        let spec = json!({"topologies": [{"name": "fabric", "levels": levels}]});
-        let document = PolicyDocument::new("p", Origin::Object, serde_json::from_value(spec).unwrap());
+    /// Policies with these topologies, by their names.
+    fn set(topologies: &[(&str, &[&str])]) -> PolicySet {
+        let topologies: Vec<Json> =
+            topologies.iter().map(|(name, levels)| json!({"name": name, "levels": levels})).collect();
+        let document = PolicyDocument::new(
+            "p",
+            Origin::Object,
+            serde_json::from_value(json!({"topologies": topologies})).unwrap(),
+        );
         PolicySet::compile(&[document]).unwrap()
     }
 
-    fn found(levels: &[&str], set: &PolicySet, nodes: &[Transition]) -> Vec<String> {
+    /// The warnings, if each node is in the topologies of these names.
+    fn found(levels: &[&str], set: &PolicySet, nodes: &[Transition], of_each: &[&str]) -> Vec<String> {
         let levels: Vec<Json> = levels.iter().map(|level| json!({"nodeLabel": level})).collect();
-        let topology = json!({"metadata": {"name": "gpus"}, "spec": {"levels": levels}});
-        let flavor = |name: &str, topology: Json| json!({"metadata": {"name": name}, "spec": {"nodeLabels": {"kind": "gpu"}, "topologyName": topology}});
-        let kueue = Kueue::of(&[topology], &[flavor("h100", json!("gpus")), flavor("plain", Json::Null)]);
-        kueue.differences(set, nodes).iter().map(in_words).collect()
+        let mut kueue = Kueue::default();
+        kueue.add_topology(&json!({"metadata": {"name": "gpus"}, "spec": {"levels": levels}}));
+        for (name, topology) in [("h100", json!("gpus")), ("plain", Json::Null)] {
+            kueue.add_flavor(&json!({"metadata": {"name": name},
+                "spec": {"nodeLabels": {"kind": "gpu"}, "topologyName": topology}}));
+        }
+        let ids: Vec<RuleId> = set
+            .gate_labels()
+            .map(|gate| gate.id.clone())
+            .filter(|id| of_each.iter().any(|name| *id.rule == *format!("topology:{name}")))
+            .collect();
+        let gates = nodes.iter().map(|node| (node.before.name.clone(), ids.clone())).collect();
+        kueue.differences(set, nodes, &gates).iter().map(in_words).collect()
+    }
+
+    fn stays(labels: &[(&str, &str)]) -> Transition {
+        Transition { before: node("stays", labels), after: None }
     }
 
     #[test]
     fn nodes_are_judged_as_they_are_after_the_change() {
         let before = |name| node(name, &[("kind", "gpu"), ("block", "a")]);
+        let gets = node("gets", &[("kind", "gpu"), ("block", "a"), ("rack", "1")]);
         let nodes = [
             Transition { before: before("stays"), after: None },
-            Transition {
-                before: before("gets"),
-                after: Some(node("gets", &[("kind", "gpu"), ("block", "a"), ("rack", "1")])),
-            },
+            Transition { before: before("gets"), after: Some(gets) },
             Transition { before: before("leaves"), after: Some(node("leaves", &[("block", "a")])) },
         ];
-        let lines = found(&["block", "rack", HOSTNAME], &set(&["block", "rack"]), &nodes[..2]);
-        let hostname = "Kueue places no pods on nodes of ResourceFlavor h100 without kubernetes.io/hostname, a level of Topology gpus: gets, stays";
-        assert_eq!(
-            lines,
-            [
-                "Kueue places no pods on nodes of ResourceFlavor h100 without rack, a level of Topology gpus: stays",
-                hostname
-            ]
-        );
-        assert!(found(&["block"], &set(&["block"]), &nodes).is_empty());
+        let set = set(&[("fabric", &["block", "rack"])]);
+        let lines = found(&["block", "rack"], &set, &nodes, &["fabric"]);
+        let rack = "Kueue places no pods on nodes of ResourceFlavor h100 without rack, a level of Topology gpus: stays";
+        assert_eq!(lines, [rack]);
+        assert!(found(&["block"], &set, &nodes, &["fabric"]).is_empty());
     }
 
     #[test]
-    fn levels_are_compared_with_those_of_policies() {
-        let undeclared = "rack is a level of Kueue's Topology gpus, but not of p/topology:fabric: nodes get pods before they have it";
+    fn levels_are_compared_with_what_the_nodes_of_its_flavors_wait_for() {
+        let complete = [stays(&[("kind", "gpu"), ("block", "a"), ("rack", "1"), ("clique", "c"), (HOSTNAME, "stays")])];
+        let none: [&str; 0] = [];
+        let two = set(&[("fabric", &["block", "rack"]), ("nvlink", &["block", "clique"])]);
+        let undeclared = "clique is a level of Kueue's Topology gpus, but nodes get pods before they have it, because no gate waits for it: stays";
+        let levels = ["block", "rack", "clique", HOSTNAME];
+        assert_eq!(found(&levels, &two, &complete, &["fabric"]), [undeclared]);
+        assert_eq!(found(&levels, &two, &complete, &["fabric", "nvlink"]), none, "one of them waits for each level");
+        assert_eq!(found(&levels, &two, &complete, &[]), none, "the topologies are about other nodes");
         let order = "Kueue's Topology gpus has block further in than p/topology:fabric has it: one of them is wrong";
-        assert_eq!(found(&["block", "rack", HOSTNAME], &set(&["block"]), &[]), [undeclared]);
-        assert_eq!(found(&["rack", "block"], &set(&["block", "rack"]), &[]), [order]);
-        assert!(found(&["block", "rack"], &set(&["zone", "block", "row", "rack"]), &[]).is_empty());
-        assert!(found(&["other"], &set(&["block", "rack"]), &[]).is_empty(), "another topology");
+        assert_eq!(found(&["rack", "block"], &two, &complete, &["fabric"]), [order]);
+        assert_eq!(found(&["rack", "block"], &two, &[], &["fabric"]), none, "it has no nodes");
+        let more = set(&[("fabric", &["zone", "block", "row", "rack"])]);
+        assert_eq!(found(&["block", "rack"], &more, &complete, &["fabric"]), none);
     }
 }

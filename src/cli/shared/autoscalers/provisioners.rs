@@ -96,8 +96,10 @@ impl Provisioner {
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
     pub(in crate::cli) async fn list(self, client: &Client) -> anyhow::Result<Vec<Declared>> {
-        let found = other_objects::list(client, self.group(), self.kind()).await?;
-        Ok(found.iter().map(|object| self.declared(object)).collect())
+        let mut found = Vec::new();
+        other_objects::each(client, (self.group(), self.kind()), "", |object| found.push(self.declared(object)))
+            .await?;
+        Ok(found)
     }
 
     /// What one of its objects says.

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::scene::{Scene, set};
+use crate::reconcile::gates_of;
 
 #[test]
 fn a_pending_node_keeps_its_taint_until_it_has_passed_every_gate() {
@@ -39,7 +40,7 @@ fn a_node_of_a_topology_waits_for_every_level_and_its_kubelet_may_set_none() {
         [zone, "block", "rack", "feed"].into_iter().filter(|key| set.is_protected(key)).collect();
     assert_eq!(protected, ["block", "rack", "feed"], "the zone is what kubelets maintain");
     assert_eq!(set.guarding().collect::<Vec<_>>(), ["p"], "the guard has to know them");
-    let levels: Vec<usize> = set.topologies().map(|topology| topology.levels.len()).collect();
+    let levels: Vec<usize> = set.gate_labels().map(|topology| topology.labels.len()).collect();
     assert_eq!(levels, [3, 1, 1]);
     let taint = json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]);
     let labels = json!({zone: "z", "rack": "7", "feed": "a"});
@@ -47,8 +48,10 @@ fn a_node_of_a_topology_waits_for_every_level_and_its_kubelet_may_set_none() {
         let [gate] = plan.decision.gates.as_slice() else { panic!("{:?}", plan.decision.gates) };
         assert_eq!((gate.id.to_string(), gate.missing.join(" ")), ("p/topology:fabric".to_owned(), "block".to_owned()));
         assert_eq!((gate.timeout.as_secs(), gate.on_timeout.as_str()), (60, "keep"));
-        let topologies: Vec<String> = plan.topologies.iter().map(ToString::to_string).collect();
-        assert_eq!(topologies, ["p/topology:fabric", "p/topology:power"]);
         assert!(!plan.lifts_pending);
+    });
+    Scene::new(json!({})).with_stored(|stored| {
+        let topologies: Vec<String> = gates_of(&set, stored).iter().map(ToString::to_string).collect();
+        assert_eq!(topologies, ["p/topology:fabric", "p/topology:power"]);
     });
 }

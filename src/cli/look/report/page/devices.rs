@@ -9,7 +9,7 @@ use crate::cli::look::report::page::table::Column;
 use crate::cli::look::report::page::{Section, Tile, text};
 
 /// All of them.
-pub(super) fn devices(report: &Report) -> Section {
+pub(super) fn devices(report: &Report, unknown: Option<&str>) -> Section {
     let rows = report.devices.iter().map(|DeviceDifference { node, key, value, devices }| {
         vec![
             html! { (text(node)) },
@@ -20,8 +20,8 @@ pub(super) fn devices(report: &Report) -> Section {
     Listed {
         id: "devices",
         title: "GPU labels and devices",
-        tile: Tile::alert(report.devices.len(), "wrong label of a GPU", "wrong labels of GPUs"),
-        nothing: "No label of a GPU differs from the devices that DRA drivers publish.",
+        tile: Tile::alert(report.devices.len(), "wrong label of a GPU", "wrong labels of GPUs").unless(unknown),
+        nothing: unknown.unwrap_or_default(),
         caption: "Labels of GPUs, and what the ResourceSlices of their node say",
         columns: &["Node", "Label", "ResourceSlices"].map(Column::Text),
         rows: of_report(rows),

@@ -36,7 +36,11 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     }
     sections.push(gates(report));
     sections.extend((!report.topologies.is_empty()).then(|| topologies::topologies(report)));
-    sections.extend((!report.devices.is_empty()).then(|| devices::devices(report)));
+    let unknown = match page.source {
+        Source::Cluster { devices_unknown, .. } => devices_unknown.as_deref(),
+        Source::Files(_) => None,
+    };
+    sections.extend((unknown.is_some() || !report.devices.is_empty()).then(|| devices::devices(report, unknown)));
     sections.push(claims::rejected(report));
     sections.push(unmanaged(report));
     sections.extend(page.stranded.then(|| stranded(report)));

@@ -6,7 +6,7 @@ use crate::cli::look::report::document::Report;
 use crate::cli::look::report::page::parts::{Listed, of_report, ruled, valued};
 use crate::cli::look::report::page::table::{Column, nodes};
 use crate::cli::look::report::page::{Section, Tile, text};
-use crate::cli::look::report::topologies::{Level, Split, TopologyNodes};
+use crate::cli::look::report::topologies::{Level, SHOWN, Split, TopologyNodes};
 
 /// The levels of all topologies, with the nodes that lack them and the values that are in several places.
 pub(super) fn topologies(report: &Report) -> Section {
@@ -22,7 +22,10 @@ pub(super) fn topologies(report: &Report) -> Section {
             html! { code { (text(key)) } },
             html! { (values) },
             nodes(&lacking),
-            html! { @for (at, split) in split.iter().enumerate() { @if at > 0 { "; " } (in_several(split)) } },
+            html! {
+                @for (at, split) in split.iter().take(SHOWN).enumerate() { @if at > 0 { "; " } (in_several(split)) }
+                @if split.len() > SHOWN { "; and " (split.len() - SHOWN) " other values" }
+            },
         ]
     };
     let columns = [
@@ -47,9 +50,10 @@ pub(super) fn topologies(report: &Report) -> Section {
 fn in_several(Split { value, within }: &Split) -> Markup {
     html! {
         code { (valued(value)) } " in "
-        @for (at, (outer, nodes)) in within.iter().enumerate() {
+        @for (at, (outer, nodes)) in within.iter().take(SHOWN).enumerate() {
             @if at > 0 { ", " }
             code { (valued(outer)) } " (" (nodes.len()) ")"
         }
+        @if within.len() > SHOWN { ", …" }
     }
 }
