@@ -11,12 +11,21 @@ use super::policy::MatchSpec;
 pub struct GateSpec {
     /// Name of the gate, unique in its policy.
     pub name: String,
-    /// Which nodes wait. If omitted or empty, every node does.
-    #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
-    pub match_: Option<MatchSpec>,
     /// Label keys that the node must have, all of them, each with any value.
     pub labels: Vec<String>,
-    /// How long after its creation a node waits for them, such as 10m (the default).
+    /// Which nodes wait, and for how long.
+    #[serde(flatten)]
+    pub wait: WaitSpec,
+}
+
+/// Which nodes wait, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitSpec {
+    /// Which nodes this is about. If omitted or empty, every node.
+    #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
+    pub match_: Option<MatchSpec>,
+    /// How long after its creation a node waits for the labels, such as 10m (the default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-nodegate" = "duration"))]
     pub timeout: Option<String>,

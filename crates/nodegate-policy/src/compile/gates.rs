@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Faults;
 use super::conditions::matcher;
 use super::texts::duration;
-use crate::api::gates::{GateSpec, OnTimeout};
+use crate::api::gates::{GateSpec, WaitSpec};
 use crate::api::names::{LabelKey, cut_name};
-use crate::api::policy::{MatchSpec, NodePolicySpec};
+use crate::api::policy::NodePolicySpec;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::api::topologies::TopologySpec;
@@ -27,25 +27,20 @@ pub(super) fn compile(names: &mut NameIndexBuilder, gates: &mut Vec<Gate>, fault
     let NodePolicySpec { gates: specs, topologies, .. } = &*faults.document.spec;
     let all = spec_path("gates");
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for (index, spec) in specs.iter().enumerate() {
-        let GateSpec { name, match_, labels, timeout, on_timeout } = spec;
+    for (index, GateSpec { name, labels, wait }) in specs.iter().enumerate() {
         faults.item_name(("gate", "say what nodes wait for, such as topology"), name, (&all, index), &mut seen);
         let path = all.index(index);
         let labels = keys(labels, &path.key("labels"), faults);
-        let wait = Wait { match_: match_.as_ref(), timeout: timeout.as_deref(), on_timeout: *on_timeout };
-        gates.push(wait.compile(("gate", name), labels, path, names, faults));
+        gates.push(gate(("gate", name), labels, wait, path, names, faults));
     }
     let all = spec_path("topologies");
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for (index, spec) in topologies.iter().enumerate() {
-        let TopologySpec { name, match_, levels, timeout, on_timeout } = spec;
+    for (index, TopologySpec { name, levels, wait }) in topologies.iter().enumerate() {
         faults.item_name(("topology", "say what it is of, such as fabric"), name, (&all, index), &mut seen);
         let path = all.index(index);
         let labels = keys(levels, &path.key("levels"), faults);
         refuse_repeated(levels, &path.key("levels"), faults);
-        let wait = Wait { match_: match_.as_ref(), timeout: timeout.as_deref(), on_timeout: *on_timeout };
-        let gate = wait.compile(("topology", name), labels, path, names, faults);
-        gates.push(Gate { is_topology: true, ..gate });
+        gates.push(Gate { is_topology: true, ..gate(("topology", name), labels, wait, path, names, faults) });
     }
 }
 
@@ -53,35 +48,25 @@ fn spec_path(section: &str) -> FieldPath {
     FieldPath::root().key("spec").key(section)
 }
 
-/// Which nodes wait, and for how long.
-struct Wait<'s> {
-    match_: Option<&'s MatchSpec>,
-    timeout: Option<&'s str>,
-    on_timeout: Option<OnTimeout>,
-}
-
-impl Wait<'_> {
-    /// `of`: what waits, and its name.
-    fn compile(
-        self,
-        (kind, name): (&str, &str),
-        labels: Vec<LabelKey>,
-        path: FieldPath,
-        names: &mut NameIndexBuilder,
-        faults: &mut Faults<'_>,
-    ) -> Gate {
-        let Self { match_, timeout, on_timeout } = self;
-        let timeout = timeout.and_then(|text| faults.check(&path.key("timeout"), duration(text)));
-        let policy = faults.document.name.as_str().into();
-        Gate {
-            id: RuleId { policy, rule: format!("{kind}:{}", cut_name(name)).into() },
-            matcher: matcher(match_, names, &path.key("match"), faults),
-            labels,
-            is_topology: false,
-            timeout: timeout.unwrap_or(TIMEOUT),
-            on_timeout: on_timeout.unwrap_or_default(),
-            path,
-        }
+/// The gate of a kind of item, and of its name.
+fn gate(
+    (kind, name): (&str, &str),
+    labels: Vec<LabelKey>,
+    WaitSpec { match_, timeout, on_timeout }: &WaitSpec,
+    path: FieldPath,
+    names: &mut NameIndexBuilder,
+    faults: &mut Faults<'_>,
+) -> Gate {
+    let timeout = timeout.as_deref().and_then(|text| faults.check(&path.key("timeout"), duration(text)));
+    let policy = faults.document.name.as_str().into();
+    Gate {
+        id: RuleId { policy, rule: format!("{kind}:{}", cut_name(name)).into() },
+        matcher: matcher(match_.as_ref(), names, &path.key("match"), faults),
+        labels,
+        is_topology: false,
+        timeout: timeout.unwrap_or(TIMEOUT),
+        on_timeout: on_timeout.unwrap_or_default(),
+        path,
     }
 }
 

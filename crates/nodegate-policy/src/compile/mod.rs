@@ -180,9 +180,10 @@ impl PolicySet {
             } = &*document.spec;
             let mut faults = Faults { document, errors: &mut errors, budget: &budget };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
-            protected.extend(&sections::protect(&mut faults));
+            let protect = sections::protect(&mut faults);
+            protected.extend(&protect);
             migrations::compile(index, &mut drafts, &mut faults);
-            governance.add(&mut names, &mut faults);
+            governance.add(protect, &mut names, &mut faults);
             pools::compile(&mut names, &mut pools, &mut faults);
             gates::compile(&mut names, &mut gates, &mut faults);
         }

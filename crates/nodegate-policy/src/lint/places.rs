@@ -51,9 +51,9 @@ fn matches(document: &PolicyDocument) -> Vec<(FieldPath, &MatchSpec)> {
     } = &*document.spec;
     let rules = rules.iter().enumerate().map(|(at, rule)| (spec_path().key("rules").index(at), &rule.match_));
     let persist = persist.iter().map(|persist| (spec_path().key("persist"), &persist.match_));
-    let gates = gates.iter().enumerate().map(|(at, gate)| (spec_path().key("gates").index(at), &gate.match_));
+    let gates = gates.iter().enumerate().map(|(at, gate)| (spec_path().key("gates").index(at), &gate.wait.match_));
     let topologies = topologies.iter().enumerate();
-    let topologies = topologies.map(|(at, spec)| (spec_path().key("topologies").index(at), &spec.match_));
+    let topologies = topologies.map(|(at, spec)| (spec_path().key("topologies").index(at), &spec.wait.match_));
     let entries = entries(document).into_iter().map(|(path, entry)| (path, &entry.match_));
     let all = rules.chain(persist).chain(gates).chain(topologies).chain(entries);
     all.filter_map(|(path, spec)| Some((path.key("match"), spec.as_ref()?))).collect()

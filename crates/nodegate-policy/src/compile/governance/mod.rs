@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::Faults;
 use super::conditions::matcher;
-use super::sections;
 use crate::api::document::{PolicyDocument, PolicyError};
 use crate::api::names::{check_label_key, check_length, cut_name, is_dns_subdomain};
 use crate::api::policy::{EntrySpec, GovernanceSpec, GovernedField, ReservedSpec, SubjectsSpec};
@@ -15,7 +14,7 @@ use crate::api::presets;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::Field;
-use crate::keys::pattern::{Identities, TextSet};
+use crate::keys::pattern::{Identities, KeySet, TextSet};
 use crate::set::governance::{Constraint, Entry, Governance, GovernedDocument, Reserved, Subjects};
 use crate::set::index::NameIndexBuilder;
 use crate::set::rule::RuleId;
@@ -29,8 +28,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Adds one document.
-    pub(super) fn add(&mut self, names: &mut NameIndexBuilder, faults: &mut Faults<'_>) {
+    /// Adds one document. `protect`: the keys that its kubelets may not set.
+    pub(super) fn add(&mut self, protect: KeySet, names: &mut NameIndexBuilder, faults: &mut Faults<'_>) {
         let document = faults.document;
         let path = FieldPath::root().key("spec").key("governance");
         let empty = GovernanceSpec::default();
@@ -43,8 +42,7 @@ impl Builder {
                 .map(|spec| subjects(Some(spec), &path.key("breakGlass"), faults))
                 .collect(),
             protect_id: RuleId { policy: policy.clone(), rule: "protect".into() },
-            // Errors in `protect` are reported where it is compiled for `decide`.
-            protect: sections::protected(&document.spec, |_, _| {}),
+            protect,
         });
         let mut entries = Entries { policy, document: index, path, names, faults };
         for (at, spec) in spec.reserved.iter().enumerate() {
