@@ -126,7 +126,7 @@ impl NodeApi {
     }
 
     async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
-        let (mut answer, mut page) = (self.list(limit, next).await?, Page::default());
+        let (mut answer, mut page) = (self.list((limit, ""), next).await?, Page::default());
         let take = |part| match part {
             Part::Item(piece) => each(read(piece)),
             Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
@@ -135,8 +135,9 @@ impl NodeApi {
         Ok(page)
     }
 
-    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Answer, NodesError> {
-        let mut parameters = ListParams::default().limit(limit);
+    /// `limit`: how many objects a page has at most; `fields`: the field selector.
+    async fn list(&self, (limit, fields): (u32, &str), next: Option<&str>) -> Result<Answer, NodesError> {
+        let mut parameters = ListParams::default().limit(limit).fields(fields);
         parameters.continue_token = next.map(str::to_owned);
         self.open(self.request.list(&parameters)).await
     }
@@ -219,16 +220,21 @@ impl NodeApi {
     }
 }
 
-/// Reads all objects at a path of the API, page by page, as [`NodeApi::page`] reads nodes: a page is never in memory as a
+/// Reads all objects at a path of the API that fit the field selector (empty: all), page by page, as [`NodeApi::page`] reads nodes: a page is never in memory as a
 /// whole. Calls `each` with the text of every object, or with `None` for one that exceeds the maximum size.
 ///
 /// The API server names the next page before the objects of a page, so it already writes the next one meanwhile.
 ///
 /// # Errors
 /// See [`NodeApi::page`].
-pub async fn each_object(client: &Client, path: &str, mut each: impl FnMut(Option<&[u8]>)) -> Result<(), NodesError> {
+pub async fn each_object(
+    client: &Client,
+    path: &str,
+    fields: &str,
+    mut each: impl FnMut(Option<&[u8]>),
+) -> Result<(), NodesError> {
     let api = NodeApi { client: client.clone(), request: Request::new(path) };
-    let mut answer = api.list(OBJECTS, None).await?;
+    let mut answer = api.list((OBJECTS, fields), None).await?;
     loop {
         let mut following = None;
         let take = |part| match part {
@@ -236,8 +242,9 @@ pub async fn each_object(client: &Client, path: &str, mut each: impl FnMut(Optio
             Part::Item(Piece::Head(_)) => each(None),
             Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => {
                 following = list_metadata(&text).next.map(|next| {
-                    let api = api.clone();
-                    AbortOnDropHandle::new(tokio::spawn(async move { api.list(OBJECTS, Some(&next)).await }))
+                    let (api, fields) = (api.clone(), fields.to_owned());
+                    let list = async move { api.list((OBJECTS, &fields), Some(&next)).await };
+                    AbortOnDropHandle::new(tokio::spawn(list))
                 });
             }
         };

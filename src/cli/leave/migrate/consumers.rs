@@ -53,7 +53,7 @@ pub(super) async fn of_cluster(
             }
         };
         let mut unread = |reason: String| status.unread.push(Unread { kind, reason });
-        match each_object(client, path, each).await {
+        match each_object(client, path, "", each).await {
             Ok(()) if unreadable == 0 => {}
             Ok(()) => unread(format!("{} could not be read", counted(unreadable, "object", "objects"))),
             Err(NodesError::Refused { code: 404, .. }) if kind.is_optional() => {}

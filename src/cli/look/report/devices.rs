@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::cli::shared::cluster::other_objects;
+use crate::cli::shared::cluster::objects;
 use crate::cli::shared::output;
 use nodegate_policy::{NodeFacts, quantity};
 
@@ -78,7 +78,7 @@ impl Labelled {
         if !self.0.is_empty() {
             let fields = format!("spec.driver={DRIVER}");
             let kind = ("resource.k8s.io", "ResourceSlice");
-            let listed = other_objects::each(client, kind, &fields, |slice| self.take(slice, &mut found)).await;
+            let listed = objects::each_of_kind(client, kind, &fields, |slice| self.take(&slice, &mut found)).await;
             listed.map_err(|error| {
                 let why = format!("labels of GPUs are not compared with devices: {error:#}");
                 output::note(&format!("note: {why}"));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::cli::policies::plan::text::named;
-use crate::cli::shared::cluster::other_objects;
+use crate::cli::shared::cluster::objects;
 use crate::cli::shared::output;
 use crate::scheduling::{NodeState, Transition};
 use nodegate_policy::{GateLabels, PolicySet, RuleId};
@@ -79,9 +79,9 @@ impl Kueue {
 
     async fn list(client: &Client) -> anyhow::Result<Self> {
         let mut found = Self::default();
-        other_objects::each(client, (GROUP, "Topology"), "", |topology| found.add_topology(topology)).await?;
+        objects::each_of_kind(client, (GROUP, "Topology"), "", |topology| found.add_topology(&topology)).await?;
         if !found.topologies.is_empty() {
-            other_objects::each(client, (GROUP, "ResourceFlavor"), "", |flavor| found.add_flavor(flavor)).await?;
+            objects::each_of_kind(client, (GROUP, "ResourceFlavor"), "", |flavor| found.add_flavor(&flavor)).await?;
         }
         Ok(found)
     }

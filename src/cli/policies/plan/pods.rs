@@ -10,10 +10,11 @@ use kube::{Client, Resource as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use crate::cli::shared::cluster::objects;
 use crate::cli::shared::node_files::{self, Object, Wanted};
 use crate::cli::shared::output;
 use crate::scheduling::{DaemonSet, Impact, Pod, Transition};
-use nodegate_controller::{NodesError, each_object};
+use nodegate_controller::NodesError;
 
 /// What pods and DaemonSets say.
 pub(super) struct Workloads {
@@ -63,7 +64,8 @@ impl Workloads {
     /// # Errors
     /// Returns a sentence if they cannot be listed.
     async fn add_of_cluster(&mut self, client: &Client) -> Result<(), String> {
-        let sets = each(client, &DaemonSetObject::url_path(&(), None), |set| self.add_daemon_set(set)).await;
+        let sets =
+            objects::each(client, &DaemonSetObject::url_path(&(), None), "", |set| self.add_daemon_set(set)).await;
         sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
         let pods = each_of_cluster(client, |pod| self.add_pod(&pod)).await;
         pods.map_err(|error| {
@@ -77,7 +79,7 @@ impl Workloads {
     /// # Errors
     /// Returns an error if a file cannot be read or contains neither.
     pub(super) fn add_of_files(&mut self, paths: &[PathBuf]) -> anyhow::Result<()> {
-        let (sets, pods) = objects(paths)?;
+        let (sets, pods) = of_files(paths)?;
         sets.into_iter().for_each(|set| self.add_daemon_set(set));
         pods.iter().for_each(|pod| self.add_pod(pod));
         Ok(())
@@ -89,21 +91,7 @@ impl Workloads {
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
 pub(in crate::cli) async fn each_of_cluster(client: &Client, take: impl FnMut(Pod)) -> Result<(), NodesError> {
-    each(client, &PodObject::url_path(&(), None), take).await
-}
-
-async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl FnMut(T)) -> Result<(), NodesError> {
-    let mut unreadable: usize = 0;
-    // An unreadable object affects no other.
-    let read = |text: Option<&[u8]>| match text.map(serde_json::from_slice) {
-        Some(Ok(object)) => take(object),
-        Some(Err(_)) | None => unreadable += 1,
-    };
-    each_object(client, path, read).await?;
-    if unreadable > 0 {
-        output::note(&format!("note: {path}: {unreadable} of the objects could not be read and are not considered"));
-    }
-    Ok(())
+    objects::each(client, &PodObject::url_path(&(), None), "", take).await
 }
 
 /// Reads every pod of files.
@@ -111,13 +99,13 @@ async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl F
 /// # Errors
 /// Returns an error if a file cannot be read or contains neither pods nor DaemonSets.
 pub(in crate::cli) fn each_of_files(paths: &[PathBuf], take: impl FnMut(&Pod)) -> anyhow::Result<()> {
-    objects(paths)?.1.iter().for_each(take);
+    of_files(paths)?.1.iter().for_each(take);
     Ok(())
 }
 
 const PODS: Wanted = Wanted { kinds: &["Pod", "DaemonSet"], expected: "Pods, DaemonSets or Lists of them" };
 
-fn objects(paths: &[PathBuf]) -> anyhow::Result<(Vec<DaemonSet>, Vec<Pod>)> {
+fn of_files(paths: &[PathBuf]) -> anyhow::Result<(Vec<DaemonSet>, Vec<Pod>)> {
     let (mut sets, mut pods) = (Vec::new(), Vec::new());
     for path in paths {
         let (file, objects) = node_files::objects(path, PODS)?;

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::TemplateFormat;
 use super::declared::{Declared, labels_of, taints_of};
-use crate::cli::shared::cluster::other_objects;
+use crate::cli::shared::cluster::objects;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
 use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
@@ -97,8 +97,8 @@ impl Provisioner {
     /// Returns an error if the API server refuses or cannot be reached.
     pub(in crate::cli) async fn list(self, client: &Client) -> anyhow::Result<Vec<Declared>> {
         let mut found = Vec::new();
-        other_objects::each(client, (self.group(), self.kind()), "", |object| found.push(self.declared(object)))
-            .await?;
+        let take = |object: Json| found.push(self.declared(&object));
+        objects::each_of_kind(client, (self.group(), self.kind()), "", take).await?;
         Ok(found)
     }
 

@@ -3,7 +3,7 @@
 pub(in crate::cli) mod connect;
 pub(in crate::cli) mod effective_policies;
 pub(in crate::cli) mod known_node;
-pub(in crate::cli) mod other_objects;
+pub(in crate::cli) mod objects;
 mod registration;
 pub(in crate::cli) mod saved_state;
 pub(in crate::cli) mod serve_flags;
