@@ -163,9 +163,9 @@ kueue:
 
 # Let a node join with the real Node Readiness Controller and the policy of its guide. `checkout` is one of its repository, 0.5.0 or later: no Go module proxy serves it
 node-readiness checkout:
-    @mkdir -p target/node-readiness
+    @mkdir -p target/node-readiness/crds
     CGO_ENABLED=0 GOWORK=off go -C {{ checkout }} build -trimpath -buildvcs=false -o "$PWD/target/node-readiness/node-readiness-controller" ./cmd
-    cp {{ checkout }}/config/crd/bases/readiness.node.x-k8s.io_nodereadinessrules.yaml target/node-readiness/nodereadinessrules.yaml
+    cp {{ checkout }}/config/crd/bases/readiness.node.x-k8s.io_nodereadinessrules.yaml target/node-readiness/crds/
     NODEGATE_NODE_READINESS=$PWD/target/node-readiness cargo test --test cluster -- --nocapture --ignored readiness::
 
 # Run the benchmarks

@@ -1,8 +1,7 @@
 //! Cluster Autoscaler launches machines for pods that need what nodegate adds, with nodegate and without it: `just cluster-autoscaler`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -27,18 +26,6 @@ use crate::eventually::{eventually, for_a_while, holds};
 /// How long a burst may take.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Programs that end when this is dropped.
-struct Programs(Vec<Child>);
-
-impl Drop for Programs {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Cluster Autoscaler, and a cloud with one node group.
 struct Cloud<'a> {
     plane: &'a ControlPlane,
@@ -46,8 +33,8 @@ struct Cloud<'a> {
     provider: u16,
     pods: Api<Pod>,
     nodes: Api<Node>,
-    programs: Mutex<Programs>,
-    _provider: Programs,
+    autoscaler: Mutex<Option<Component>>,
+    _provider: Component,
     _scheduler: Component,
     _kubelets: JoinSet<()>,
 }
@@ -57,59 +44,49 @@ fn installed(name: &str) -> PathBuf {
     PathBuf::from(set.expect("set NODEGATE_CLUSTER_AUTOSCALER: just cluster-autoscaler")).join(name)
 }
 
+/// What the provider says about the next node of the group.
+fn tell(directory: &Path, template: &Value) {
+    let group = json!([{"id": "fleet", "max": 2000, "labels": {}, "template": template}]);
+    std::fs::write(directory.join("groups.new"), group.to_string()).unwrap();
+    std::fs::rename(directory.join("groups.new"), directory.join("groups.json")).unwrap();
+}
+
 impl<'a> Cloud<'a> {
     async fn start(plane: &'a ControlPlane) -> Self {
         let directory = TempDir::with_prefix("nodegate-cluster-autoscaler-").unwrap();
         let client = plane.client(None).await;
         let provider = free_port();
-        let cloud = Self {
+        let groups = directory.path().join("groups.json");
+        tell(directory.path(), &json!({}));
+        let log = directory.path().join("provider.log");
+        let started = plane.program(&installed("provider"), &log, |command| {
+            command.arg(format!("127.0.0.1:{provider}")).arg(groups);
+        });
+        Self {
             plane,
             pods: Api::namespaced(client.clone(), "default"),
             nodes: Api::all(client),
             provider,
-            programs: Mutex::new(Programs(Vec::new())),
-            _provider: Programs(Vec::new()),
+            autoscaler: Mutex::new(None),
+            _provider: started,
             _scheduler: plane.component("kube-scheduler", &[]),
             _kubelets: kubelets(plane, "fleet-").await,
             directory,
-        };
-        cloud.tell(&json!({}));
-        let address = format!("127.0.0.1:{provider}");
-        let groups = cloud.path("groups.json");
-        let started = cloud.spawn("provider", &[address, groups]);
-        Self { _provider: Programs(vec![started]), ..cloud }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).display().to_string()
+        }
     }
 
     /// What the cloud says about the next node of the group.
     fn tell(&self, template: &Value) {
-        let group = json!([{"id": "fleet", "max": 2000, "labels": {}, "template": template}]);
-        std::fs::write(self.path("groups.new"), group.to_string()).unwrap();
-        std::fs::rename(self.path("groups.new"), self.path("groups.json")).unwrap();
-    }
-
-    fn spawn(&self, name: &str, arguments: &[String]) -> Child {
-        let log = std::fs::File::options().create(true).append(true).open(self.path(&format!("{name}.log"))).unwrap();
-        Command::new(installed(name))
-            .args(arguments)
-            .env("KUBECONFIG", self.plane.kubeconfig_file("cluster-autoscaler", None))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap()
+        tell(self.directory.path(), template);
     }
 
     /// Starts Cluster Autoscaler anew: it remembers the groups that had a node.
     fn restart(&self) {
-        let config = self.path("cloud.json");
+        let config = self.directory.path().join("cloud.json");
         std::fs::write(&config, json!({"address": format!("127.0.0.1:{}", self.provider)}).to_string()).unwrap();
         let arguments = [
             "--cloud-provider=externalgrpc".to_owned(),
-            format!("--cloud-config={config}"),
+            format!("--cloud-config={}", config.display()),
             format!("--kubeconfig={}", self.plane.kubeconfig_file("cluster-autoscaler", None).display()),
             format!("--address=127.0.0.1:{}", free_port()),
             "--leader-elect=false".to_owned(),
@@ -117,9 +94,12 @@ impl<'a> Cloud<'a> {
             "--scale-down-delay-after-add=10s".to_owned(),
             "--scale-down-unneeded-time=5s".to_owned(),
         ];
-        *self.programs.lock().unwrap() = Programs(Vec::new());
-        let started = self.spawn("cluster-autoscaler", &arguments);
-        *self.programs.lock().unwrap() = Programs(vec![started]);
+        let mut autoscaler = self.autoscaler.lock().unwrap();
+        *autoscaler = None;
+        let log = self.directory.path().join("cluster-autoscaler.log");
+        *autoscaler = Some(self.plane.program(&installed("cluster-autoscaler"), &log, |command| {
+            command.args(arguments);
+        }));
     }
 
     async fn node_names(&self) -> BTreeSet<String> {

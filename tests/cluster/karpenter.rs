@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -22,40 +21,20 @@ use super::pools::until_older;
 use super::random::setting;
 use crate::eventually::{eventually, for_a_while, holds};
 
-/// Karpenter, which ends when this is dropped.
-struct Karpenter(Child);
-
-impl Drop for Karpenter {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The directory with Karpenter and its definitions (`tests/tools/karpenter/build`).
 fn installed() -> PathBuf {
     std::env::var_os("NODEGATE_KARPENTER").expect("set NODEGATE_KARPENTER: just autoscalers").into()
 }
 
-impl Karpenter {
-    fn start(plane: &ControlPlane, log: &Path) -> Self {
-        let output = std::fs::File::create(log).unwrap();
-        let child = Command::new(installed().join("karpenter"))
-            .env("KUBECONFIG", plane.kubeconfig_file("karpenter", None))
-            .envs([
-                ("DISABLE_LEADER_ELECTION", "true"),
-                ("SYSTEM_NAMESPACE", "kube-system"),
-                ("KARPENTER_SERVICE", "karpenter"),
-            ])
-            .env("METRICS_PORT", free_port().to_string())
-            .env("HEALTH_PROBE_PORT", free_port().to_string())
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().unwrap())
-            .stderr(output)
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
+fn karpenter(plane: &ControlPlane, log: &Path) -> Component {
+    plane.program(&installed().join("karpenter"), log, |command| {
+        command.envs([
+            ("DISABLE_LEADER_ELECTION", "true"),
+            ("SYSTEM_NAMESPACE", "kube-system"),
+            ("KARPENTER_SERVICE", "karpenter"),
+        ]);
+        command.env("METRICS_PORT", free_port().to_string()).env("HEALTH_PROBE_PORT", free_port().to_string());
+    })
 }
 
 /// What is there in every trial.
@@ -64,26 +43,21 @@ struct Running<'a> {
     pods: Api<Pod>,
     _scheduler: Component,
     _kubelets: JoinSet<()>,
-    _karpenter: Karpenter,
+    _karpenter: Component,
     /// The log of Karpenter.
     _log: tempfile::NamedTempFile,
 }
 
 impl<'a> Running<'a> {
     async fn start(plane: &'a ControlPlane) -> Self {
-        for definition in std::fs::read_dir(installed().join("crds")).unwrap() {
-            let file = definition.unwrap().path();
-            let file = file.to_str().unwrap();
-            plane.kubectl(&["apply", "--server-side", "-f", file], None).unwrap();
-            plane.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "-f", file], None).unwrap();
-        }
+        plane.define(&installed().join("crds"));
         let log = tempfile::NamedTempFile::new().unwrap();
         Self {
             plane,
             pods: Api::namespaced(plane.client(None).await, "default"),
             _scheduler: plane.component("kube-scheduler", &[]),
             _kubelets: kubelets(plane, "kwok-").await,
-            _karpenter: Karpenter::start(plane, log.path()),
+            _karpenter: karpenter(plane, log.path()),
             _log: log,
         }
     }

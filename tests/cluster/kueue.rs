@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt as _, stream};
@@ -36,28 +35,16 @@ const NODES: usize = 4 * OF_RACK;
 /// Pods of a gang, each as large as a node: a block of them.
 const GANG: usize = NODES / 2;
 
-/// Kueue's controller, which ends when this is dropped.
+/// Kueue's controller.
 struct Kueue {
-    child: Child,
+    _program: Component,
     directory: TempDir,
-}
-
-impl Drop for Kueue {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Kueue {
     fn start(plane: &ControlPlane) -> Self {
         let installed = PathBuf::from(std::env::var_os("NODEGATE_KUEUE").expect("set NODEGATE_KUEUE: just kueue"));
-        for definition in std::fs::read_dir(installed.join("crds")).unwrap() {
-            let file = definition.unwrap().path();
-            let file = file.to_str().unwrap();
-            plane.kubectl(&["apply", "--server-side", "-f", file], None).unwrap();
-            plane.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "-f", file], None).unwrap();
-        }
+        plane.define(&installed.join("crds"));
         let directory = TempDir::with_prefix("nodegate-kueue-").unwrap();
         let path = |name: &str| directory.path().join(name);
         let identity = Authority::new("kueue CA").sign("kueue", |_| {});
@@ -72,17 +59,10 @@ impl Kueue {
             "integrations": {"frameworks": ["batch/job"]}, "featureGates": {"VisibilityOnDemand": false},
         });
         std::fs::write(path("config.yaml"), config.to_string()).unwrap();
-        let log = std::fs::File::create(path("log")).unwrap();
-        let child = Command::new(installed.join("kueue"))
-            .arg("--config")
-            .arg(path("config.yaml"))
-            .env("KUBECONFIG", plane.kubeconfig_file("kueue", None))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { child, directory }
+        let program = plane.program(&installed.join("kueue"), &path("log"), |command| {
+            command.arg("--config").arg(path("config.yaml"));
+        });
+        Self { _program: program, directory }
     }
 
     fn log(&self) -> String {

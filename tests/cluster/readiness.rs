@@ -1,12 +1,10 @@
 //! The guide about nodes that wait for conditions, with the real Node Readiness Controller: `just node-readiness`.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use super::control_plane::{ControlPlane, exclusive, free_port};
+use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::keeping::{is_pending, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::pools::{Credential, join};
@@ -15,41 +13,15 @@ use crate::shared::guides::block;
 
 const TAINT: &str = "readiness.k8s.io/gpu-driver=pending:NoSchedule";
 
-/// The controller, which ends when this is dropped.
-struct ReadinessController {
-    child: Child,
-    _log: TempDir,
-}
-
-impl Drop for ReadinessController {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl ReadinessController {
-    fn start(plane: &ControlPlane) -> Self {
-        let installed =
-            std::env::var_os("NODEGATE_NODE_READINESS").expect("set NODEGATE_NODE_READINESS: just node-readiness");
-        let installed = PathBuf::from(installed);
-        let definition = installed.join("nodereadinessrules.yaml");
-        let definition = definition.to_str().unwrap();
-        plane.kubectl(&["apply", "--server-side", "-f", definition], None).unwrap();
-        plane.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "-f", definition], None).unwrap();
-        plane.kubectl(&["apply", "-f", "-"], Some(&block("node-readiness", "kind: NodeReadinessRule"))).unwrap();
-        let directory = TempDir::with_prefix("nodegate-readiness-").unwrap();
-        let log = std::fs::File::create(directory.path().join("log")).unwrap();
-        let child = Command::new(installed.join("node-readiness-controller"))
-            .arg(format!("--health-probe-bind-address=127.0.0.1:{}", free_port()))
-            .env("KUBECONFIG", plane.kubeconfig_file("readiness", None))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { child, _log: directory }
-    }
+/// Starts the controller with the guide's rule. What it writes goes to the directory.
+fn readiness_controller(plane: &ControlPlane, directory: &Path) -> Component {
+    let installed = std::env::var_os("NODEGATE_NODE_READINESS");
+    let installed = PathBuf::from(installed.expect("set NODEGATE_NODE_READINESS: just node-readiness"));
+    plane.define(&installed.join("crds"));
+    plane.kubectl(&["apply", "-f", "-"], Some(&block("node-readiness", "kind: NodeReadinessRule"))).unwrap();
+    plane.program(&installed.join("node-readiness-controller"), &directory.join("log"), |command| {
+        command.arg(format!("--health-probe-bind-address=127.0.0.1:{}", free_port()));
+    })
 }
 
 fn has_taint(node: &Value) -> bool {
@@ -62,7 +34,8 @@ async fn a_node_has_the_taint_of_its_readiness_rule_from_its_create_on() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let admin = Requester::admin(plane).await;
-    let _controller = ReadinessController::start(plane);
+    let directory = tempfile::tempdir().unwrap();
+    let _controller = readiness_controller(plane, directory.path());
     let gpu = json!({"node-class": "gpu"});
     let joined = async |name: &str| join(plane, &node(name, gpu.clone()), Credential::default(), false).await.unwrap();
 
@@ -70,7 +43,6 @@ async fn a_node_has_the_taint_of_its_readiness_rule_from_its_create_on() {
     assert!(!has_taint(&joined("gpu-1").await));
     admin.eventually("gpu-1", "the controller adds it", has_taint).await;
 
-    let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml").display().to_string();
     std::fs::write(&policy, block("node-readiness", "kind: NodePolicy")).unwrap();
     let mut nodegate = Nodegate::start(plane, &Setup { policies: &[&policy], cluster: true, ..Setup::default() });

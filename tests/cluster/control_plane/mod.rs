@@ -11,8 +11,8 @@ mod started;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -165,6 +165,30 @@ impl ControlPlane {
         Component(spawn_here(program, all, self.directory.join(format!("{program}.log"))))
     }
 
+    /// Starts a program that is no part of Kubernetes, as an administrator of the cluster; it ends when what is returned is dropped. What
+    /// it writes is added to `log`.
+    #[allow(dead_code, reason = "benches use none")]
+    pub(crate) fn program(&self, program: &Path, log: &Path, with: impl FnOnce(&mut Command)) -> Component {
+        let name = program.file_name().unwrap().to_str().unwrap();
+        let log = fs::File::options().create(true).append(true).open(log).unwrap();
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", self.kubeconfig_file(name, None));
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        with(&mut command);
+        Component(command.spawn().unwrap())
+    }
+
+    /// Applies the definitions of kinds in a directory, and waits until they are served.
+    #[allow(dead_code, reason = "benches use none")]
+    pub(crate) fn define(&self, directory: &Path) {
+        for definition in fs::read_dir(directory).unwrap() {
+            let file = definition.unwrap().path();
+            let file = file.to_str().unwrap();
+            self.kubectl(&["apply", "--server-side", "-f", file], None).unwrap();
+            self.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "-f", file], None).unwrap();
+        }
+    }
+
     fn wait_until_ready(&self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
         while Instant::now() < deadline {
@@ -276,7 +300,7 @@ impl std::ops::Deref for ApiServer {
     }
 }
 
-/// A running part of the control plane.
+/// A running program that uses the control plane, or is a part of it.
 pub(crate) struct Component(Child);
 
 impl Drop for Component {
