@@ -6,6 +6,8 @@
 //!   nothing is deferred and the pending taint is lifted, and how many writes that takes;
 //! - `cargo bench --bench fleet -- inventory 15000`: the leader asks an inventory about each of so many nodes: requests
 //!   per second, CPU time and memory;
+//! - `cargo bench --bench fleet -- generated 100000`: a leader of so many nodes of 30 KB, which are generated: memory, and
+//!   CPU time for their heartbeats;
 //! - `cargo bench --bench fleet -- window`: pods that the real scheduler binds to a node before its taint is there.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
@@ -26,6 +28,8 @@ use serde_json::{Value, json};
 mod burst;
 #[path = "../tests/cluster/control_plane/mod.rs"]
 mod control_plane;
+#[path = "support/generated.rs"]
+mod generated;
 #[path = "support/inventory.rs"]
 mod inventory;
 #[path = "support/probe.rs"]
@@ -61,6 +65,10 @@ fn main() {
             make(cluster.plane, count).await;
             inventory::measure(cluster.plane, count).await;
         }),
+        "generated" => {
+            let count = asked.get(1).map_or(100_000, |count| count.parse().expect("a number of nodes"));
+            runtime.block_on(generated::measure(cluster.plane, count));
+        }
         "window" => runtime.block_on(window(cluster.plane)),
         count => runtime.block_on(fill(cluster.plane, count.parse().expect("a number of nodes"))),
     }
@@ -73,8 +81,20 @@ struct Replica {
 }
 
 fn replica(plane: &ControlPlane, directory: &Path, policy: &Path, name: &str, more: &[&str]) -> Replica {
+    let resync = RESYNC.to_string();
+    let more = [&["--resync-interval-seconds", &resync], more].concat();
+    serve(plane, &plane.kubeconfig_file("bench", None), directory, (policy, name), &more)
+}
+
+/// A controller of these policies, which has this name.
+fn serve(
+    plane: &ControlPlane,
+    kubeconfig: &Path,
+    directory: &Path,
+    (policy, name): (&Path, &str),
+    more: &[&str],
+) -> Replica {
     let _ = plane.kubectl(&["create", "namespace", "bench"], None);
-    let kubeconfig = plane.kubeconfig_file("bench", None);
     let probe = free_address();
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
     command.args([
@@ -88,8 +108,9 @@ fn replica(plane: &ControlPlane, directory: &Path, policy: &Path, name: &str, mo
         "--kubeconfig",
     ]);
     command.arg(kubeconfig).arg("--policy").arg(policy).arg("--cert-dir").arg(directory.join(name));
-    command.args(["--writes-per-second", &RATE.to_string(), "--resync-interval-seconds", &RESYNC.to_string()]);
-    command.args(more);
+    command.args(["--writes-per-second", &RATE.to_string()]).args(more);
+    // As in the image.
+    command.env("MIMALLOC_PURGE_DELAY", "0");
     let log = std::fs::File::create(directory.join(format!("{name}.log"))).expect("a log");
     let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("started");
     let replica = Replica { server: Server(child), probe };

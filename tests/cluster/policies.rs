@@ -49,6 +49,37 @@ async fn until_matched(plane: &ControlPlane, name: &str) {
 }
 
 #[tokio::test]
+async fn a_policy_may_read_what_none_before_has_read_of_the_nodes_that_are_there() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.install_definition();
+    let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    leave_policies_unjudged(plane, &nodegate).await;
+    let mut seen = node("object-1", json!({}));
+    seen["status"]["images"] = json!([{"names": ["registry.example.com/a"], "sizeBytes": 1}, {"names": ["b"]}]);
+    seen["status"]["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": 10250}});
+    admin.create(&seen).await.unwrap();
+    let policy_of = |name: &str, expression: &str| {
+        let rule =
+            json!({"name": "r", "match": {"expression": expression}, "labels": {name: "given"}, "removeAfter": "1s"});
+        policy(name, &json!({"rules": [rule]}))
+    };
+    for (name, expression) in [
+        ("images", "size(node.status.images) == 2"),
+        ("port", "node.status.daemonEndpoints.kubeletEndpoint.Port == 10250"),
+    ] {
+        plane.kubectl(&["apply", "-f", "-"], Some(&policy_of(name, expression))).unwrap();
+        admin.eventually("object-1", name, |node| label(node, name) == Some("given")).await;
+    }
+    // They are read no more; what another policy gives for them stays.
+    plane.kubectl(&["delete", "nodepolicy", "images"], None).unwrap();
+    let is_right = |node: &Value| label(node, "images").is_none() && label(node, "port") == Some("given");
+    admin.eventually("object-1", "the label of the deleted policy goes", is_right).await;
+    admin.delete("object-1").await;
+}
+
+#[tokio::test]
 async fn objects_are_in_force_while_they_exist_and_an_invalid_one_does_not_affect_others() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

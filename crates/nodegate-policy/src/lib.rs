@@ -48,7 +48,7 @@ pub use facts::pool_memory::{Disagreement, PoolLabels, PoolMemory, PoolShare};
 pub use facts::publishers::{Publishers, table as publishers};
 pub use facts::quantity::quantity;
 pub use facts::request::{DecideContext, KUBELET_USER, Operation, Requester, Write};
-pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, without_place};
+pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, needed_by_facts, without_place};
 pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};
 pub use keys::annotations::ANNOTATIONS_MAX;
 pub use keys::pattern::Identities;

@@ -173,7 +173,7 @@ async fn nodes(client: &Client, migrations: &mut [MigrationStatus], bar: &Progre
             for migration in &mut *migrations {
                 let (old, new) = (facts.label(&migration.from), facts.label(&migration.to));
                 count(migration, node.name(), old, new);
-                let managers: Vec<&str> = node.claims.label_managers(&migration.from).collect();
+                let managers: Vec<&str> = node.claims().label_managers(&migration.from).collect();
                 migration.note_writers(managers.into_iter());
             }
             bar.inc(1);

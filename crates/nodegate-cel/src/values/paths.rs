@@ -40,6 +40,18 @@ impl Paths {
         }
     }
 
+    /// Whether these hold all that `other` holds.
+    #[must_use]
+    pub fn hold(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Whole, _) => true,
+            (Self::Members(_), Self::Whole) => false,
+            (Self::Members(members), Self::Members(others)) => {
+                others.iter().all(|(key, other)| members.get(key).is_some_and(|paths| paths.hold(other)))
+            }
+        }
+    }
+
     /// What is read of a member; nothing if it is not.
     #[must_use]
     pub fn member(&self, key: &str) -> Option<&Self> {
@@ -52,5 +64,24 @@ impl Paths {
     /// Whether nothing is read but whether it is there.
     pub(crate) fn is_presence(&self) -> bool {
         matches!(self, Self::Members(members) if members.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_hold_what_was_merged_into_them_and_nothing_else() {
+        let path = |keys: &[&str]| Paths::default().under(keys);
+        let (labels, images) = (Paths::Whole.under(&["metadata", "labels"]), Paths::Whole.under(&["status", "images"]));
+        let mut both = labels.clone();
+        both.merge(&images);
+        assert!(both.hold(&labels) && both.hold(&images) && both.hold(&Paths::default()));
+        assert!(both.hold(&path(&["status", "images", "a"])) && both.hold(&path(&["status"])));
+        for other in [Paths::Whole, Paths::Whole.under(&["status"]), path(&["spec"]), path(&["status", "capacity"])] {
+            assert!(!both.hold(&other) && Paths::Whole.hold(&other), "{other:?}");
+        }
+        assert!(!path(&["status", "images"]).hold(&images), "only whether they are there");
     }
 }

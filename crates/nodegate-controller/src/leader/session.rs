@@ -147,7 +147,18 @@ impl LeaderSession {
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
         let longest = longest_delay(self.config.lease);
-        node::follow(self.reconciler.nodes(), longest, |seen| handler.handle(seen)).await;
+        let (parts, wanted) = watch::channel(self.reconciler.policies().stored_paths().clone());
+        let mut policies = self.policies.clone();
+        let follow_policies = async {
+            while policies.changed().await.is_ok() {
+                parts.send_replace(self.reconciler.policies().stored_paths().clone());
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = node::follow(self.reconciler.nodes(), wanted, longest, |seen| handler.handle(seen)) => {}
+            () = follow_policies => {}
+        }
     }
 
     /// Follows the policy that admits only true evidence for pools, from when on the policies ask for evidence.

@@ -17,9 +17,9 @@ const TOGETHER: Duration = Duration::from_secs(2);
 
 type Values = BTreeMap<String, String>;
 
-/// The labels, annotations and taints that a node had when it was last seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct LastState {
+/// What the history tells of a version of a node.
+#[derive(Debug)]
+struct Told {
     labels: Values,
     taints: Values,
     stamp: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) enum Sight {
 pub(crate) struct History {
     /// Whether the webhook guards [`LAST_CHANGE`]; otherwise anybody could have written it.
     records_last_change: bool,
-    seen: Option<LastState>,
+    seen: Option<NodeObject>,
     pending: Option<Pending>,
     /// Whether its arrival is recorded or pending.
     arrived: bool,
@@ -75,13 +75,12 @@ impl History {
 
     /// Records the differences since this node was last seen. Seeing a node for the first time is not a change.
     pub(crate) fn note(&mut self, node: &NodeObject, now: Timestamp, sight: Sight) {
-        let Ok(facts) = node.facts() else { return };
-        let new = seen(node, &facts);
-        let Some(old) = self.seen.replace(new.clone()) else { return };
+        let Some(new) = told(node) else { return };
+        let Some(old) = self.seen.replace(node.clone()).as_ref().and_then(told) else { return };
         // No field manager claims what the webhook's patch wrote.
-        let guarded = self.records_last_change && !node.claims.has_annotation(LAST_CHANGE);
+        let guarded = self.records_last_change && !node.claims().has_annotation(LAST_CHANGE);
         let stamp = new.stamp.as_ref().filter(|_| guarded && new.stamp != old.stamp);
-        let claims = &node.claims;
+        let claims = node.claims();
         // The API server tracks no fields of a node that was created without any.
         let tracked = claims.are_tracked();
         let mut changes = Vec::new();
@@ -170,7 +169,7 @@ impl History {
         let how = |desired: &Desired| if desired.strength == Strength::Saved { How::Restored } else { How::Admission };
         for (key, desired) in &arrival.decision.labels {
             // No field manager claims what a webhook's patch wrote.
-            if arrival.admitted && facts.label(key) == Some(&desired.value) && !node.claims.has_label(key) {
+            if arrival.admitted && facts.label(key) == Some(&desired.value) && !node.claims().has_label(key) {
                 changes.push(entry(
                     how(desired),
                     desired.by.to_string(),
@@ -255,17 +254,19 @@ pub(crate) fn deletion(now: Timestamp) -> Change {
     Change { time, how, field, ..Change::default() }
 }
 
-fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> LastState {
+/// Nothing if it cannot be read.
+fn told(node: &NodeObject) -> Option<Told> {
+    let facts = node.facts().ok()?;
     // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
-    LastState {
+    Some(Told {
         labels: facts.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: lasting
             .map(|taint| (format!("{}:{}", &*taint.key, &*taint.effect), taint.value().to_owned()))
             .collect(),
         stamp: facts.annotation(LAST_CHANGE).map(str::to_owned),
-        writes: node.claims.writes(),
-    }
+        writes: node.claims().writes(),
+    })
 }
 
 /// Who made a change, and how.

@@ -8,14 +8,11 @@
 use std::collections::BTreeSet;
 
 use crate::node::NodeObject;
-use nodegate_policy::TaintsClaimed;
 
-/// The last known taints of a node.
+/// The last known version of a node.
 #[derive(Debug)]
 struct Known {
-    version: String,
-    taints: BTreeSet<String>,
-    claimed: Option<TaintsClaimed>,
+    node: NodeObject,
     /// Taints that a patch added and that have not been recorded since.
     patched: BTreeSet<String>,
 }
@@ -27,16 +24,15 @@ pub(crate) struct PatchedTaints(Option<Known>);
 impl PatchedTaints {
     /// Records a version of the node, in the order of the watch.
     pub(crate) fn note(&mut self, node: &NodeObject) {
-        let Ok(facts) = node.facts() else { return };
-        let taints: BTreeSet<String> =
-            facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect();
-        let claimed = node.claims.taints_claimed();
+        let Some(taints) = taints_of(node) else { return };
         let patched = self.0.take().map_or_else(BTreeSet::new, |before| {
-            let same_claims = before.claimed.is_some() && before.claimed == claimed;
-            let new = taints.difference(&before.taints).filter(|_| same_claims).cloned();
+            let (claimed_before, claimed) = (before.node.claims().taints_claimed(), node.claims().taints_claimed());
+            let same_claims = claimed_before.is_some() && claimed_before == claimed;
+            let taints_before = taints_of(&before.node).unwrap_or_default();
+            let new = taints.difference(&taints_before).filter(|_| same_claims).cloned();
             before.patched.intersection(&taints).cloned().chain(new).collect()
         });
-        self.0 = Some(Known { version: node.resource_version().to_owned(), taints, claimed, patched });
+        self.0 = Some(Known { node: node.clone(), patched });
     }
 
     /// The taints (`key:Effect`) that a patch added.
@@ -46,10 +42,16 @@ impl PatchedTaints {
 
     /// Marks a version of the node as recorded: each taint that it has is now either owned or foreign.
     pub(crate) fn recorded(&mut self, node: &NodeObject) {
-        if let Some(known) = self.0.as_mut().filter(|known| known.version == node.resource_version()) {
+        if let Some(known) = self.0.as_mut().filter(|known| known.node.resource_version() == node.resource_version()) {
             known.patched.clear();
         }
     }
+}
+
+/// The taints of a node; nothing if they cannot be read.
+fn taints_of(node: &NodeObject) -> Option<BTreeSet<String>> {
+    let facts = node.facts().ok()?;
+    Some(facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Ownership {
             pools: None,
             node: &object.facts().unwrap(),
             version: Some(&version),
-            claims: &object.claims,
+            claims: object.claims(),
             saved: &saved,
             inventory: None,
             registered: false,

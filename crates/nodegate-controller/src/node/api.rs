@@ -1,5 +1,6 @@
 //! Reads nodes from the API server one at a time, as text, and patches them without reading the response.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
@@ -11,11 +12,13 @@ use kube::core::{Request, Status};
 use kube::{Client, Resource as _};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::event::{Changed, changed};
 use super::pieces::{LineCutter, ListCutter, Part, Piece};
 use super::{NodeObject, Unreadable, text_at};
 use nodegate_base::kube_error::in_words;
 use nodegate_base::telemetry::brief;
 use nodegate_base::traces;
+use nodegate_policy::cel::Paths;
 
 /// Number of nodes in one page of a list.
 const PAGE: u32 = 250;
@@ -48,7 +51,7 @@ pub enum NodesError {
 }
 
 impl NodesError {
-    fn broken(what: &str, why: impl std::fmt::Display) -> Self {
+    pub(super) fn broken(what: &str, why: impl std::fmt::Display) -> Self {
         Self::Broken(format!("{what}: {}", brief(why)))
     }
 
@@ -77,43 +80,24 @@ pub struct Page {
     pub remaining: usize,
 }
 
-/// An event of a watch.
-#[derive(Debug)]
-pub(super) enum Changed {
-    /// A node was added or changed.
-    To(Read),
-    /// A node was deleted.
-    Gone(Read),
-    /// A bookmark: nothing has changed up to this version.
-    Nothing,
-    /// The line is not JSON, names no node, or has an unknown type; contains what it seems to say.
-    Damaged(Box<Changed>),
-    /// The watch failed.
-    Failed(NodesError),
-}
-
-impl Changed {
-    /// Whether it does not say which node changed.
-    pub(super) fn names_no_node(&self) -> bool {
-        match self {
-            Self::To(node) | Self::Gone(node) => node.as_ref().is_err_and(|unreadable| unreadable.name.is_empty()),
-            Self::Nothing | Self::Failed(_) => true,
-            Self::Damaged(seeming) => seeming.names_no_node(),
-        }
-    }
-}
-
 /// The nodes of a cluster.
 #[derive(Clone)]
 pub struct NodeApi {
     client: Client,
     request: Request,
+    /// What of each node is read.
+    parts: Arc<Paths>,
 }
 
 impl NodeApi {
     /// The nodes of the cluster that `client` connects to.
     pub fn new(client: Client) -> Self {
-        Self { client, request: Request::new(Node::url_path(&(), None)) }
+        Self { client, request: Request::new(Node::url_path(&(), None)), parts: Arc::new(Paths::Whole) }
+    }
+
+    /// The same nodes, of which only these parts are read.
+    pub(super) fn reading(&self, parts: Arc<Paths>) -> Self {
+        Self { parts, ..self.clone() }
     }
 
     /// Reads one page of all nodes: the first, or the one at `next`. Calls `each` for every node as it arrives.
@@ -128,7 +112,7 @@ impl NodeApi {
     async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
         let (mut answer, mut page) = (self.list((limit, ""), next).await?, Page::default());
         let take = |part| match part {
-            Part::Item(piece) => each(read(piece)),
+            Part::Item(piece) => each(read(piece, &self.parts)),
             Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
         };
         answer.parts(take).await?;
@@ -166,14 +150,14 @@ impl NodeApi {
             cutter.feed(&bytes);
         }
         cutter.feed(b"\n");
-        Ok(cutter.next().map(read))
+        Ok(cutter.next().map(|piece| read(piece, &self.parts)))
     }
 
     /// Starts a watch from a version.
     pub(super) async fn watch(&self, version: &str) -> Result<NodeEvents, NodesError> {
         let parameters = WatchParams::default().timeout(WATCH_SECONDS);
         let answer = self.open(self.request.watch(&parameters, version)).await?;
-        Ok(NodeEvents { answer, cutter: LineCutter::new() })
+        Ok(NodeEvents { answer, cutter: LineCutter::new(), parts: self.parts.clone() })
     }
 
     /// Patches a node. The response is not read: the node's kubelet decides how large it is, and the watch reports
@@ -233,7 +217,7 @@ pub async fn each_object(
     fields: &str,
     mut each: impl FnMut(Option<&[u8]>),
 ) -> Result<(), NodesError> {
-    let api = NodeApi { client: client.clone(), request: Request::new(path) };
+    let api = NodeApi { request: Request::new(path), ..NodeApi::new(client.clone()) };
     let mut answer = api.list((OBJECTS, fields), None).await?;
     loop {
         let mut following = None;
@@ -305,6 +289,7 @@ impl Answer {
 pub(super) struct NodeEvents {
     answer: Answer,
     cutter: LineCutter,
+    parts: Arc<Paths>,
 }
 
 impl NodeEvents {
@@ -312,7 +297,7 @@ impl NodeEvents {
     pub(super) async fn next(&mut self) -> Result<Option<(Changed, Option<String>)>, NodesError> {
         loop {
             if let Some(line) = self.cutter.next() {
-                return Ok(Some(changed(line)));
+                return Ok(Some(changed(line, &self.parts)));
             }
             match self.answer.next().await? {
                 Some(bytes) => self.cutter.feed(&bytes),
@@ -322,62 +307,14 @@ impl NodeEvents {
     }
 }
 
-#[derive(serde::Deserialize)]
-struct EventWire<'a> {
-    #[serde(borrow)]
-    object: &'a serde_json::value::RawValue,
-}
+/// Why an object that is cut off cannot be read.
+pub(super) const TOO_LARGE: &str = "the object is larger than any that the API server stores";
 
-fn changed(line: Piece) -> (Changed, Option<String>) {
-    let (Piece::Whole(text) | Piece::Head(text)) = &line;
-    let kind = text_at(text, &["type"]).unwrap_or_default();
-    let version = text_at(text, &["object", "metadata", "resourceVersion"]);
-    let node = |of: fn(Read) -> Changed| match &line {
-        Piece::Head(_) => of(Err(Unreadable::new(text, &["object"], TOO_LARGE))),
-        Piece::Whole(text) => match serde_json::from_slice::<EventWire<'_>>(text) {
-            Ok(event) => match NodeObject::read(event.object.get()) {
-                Err(unreadable) if unreadable.name.is_empty() => Changed::Damaged(Box::new(of(Err(unreadable)))),
-                read => of(read),
-            },
-            Err(error) => Changed::Damaged(Box::new(of(Err(Unreadable::new(text, &["object"], error))))),
-        },
-    };
-    let changed = match kind.as_str() {
-        "ADDED" | "MODIFIED" => node(Changed::To),
-        "DELETED" => node(Changed::Gone),
-        "BOOKMARK" => Changed::Nothing,
-        "ERROR" => {
-            let message = text_at(text, &["object", "message"]).unwrap_or_default();
-            Changed::Failed(NodesError::Refused { code: status_code(text), message: brief(message) })
-        }
-        kind => {
-            let unknown = NodesError::broken("received an event of unknown type", kind);
-            Changed::Damaged(Box::new(Changed::Failed(unknown)))
-        }
-    };
-    (changed, version)
-}
-
-fn status_code(event: &[u8]) -> u16 {
-    #[derive(serde::Deserialize)]
-    struct Failed {
-        object: Code,
-    }
-    #[derive(serde::Deserialize)]
-    struct Code {
-        #[serde(default)]
-        code: u16,
-    }
-    serde_json::from_slice::<Failed>(event).map_or(0, |failed| failed.object.code)
-}
-
-const TOO_LARGE: &str = "the object is larger than any that the API server stores";
-
-fn read(piece: Piece) -> Read {
+fn read(piece: Piece, parts: &Arc<Paths>) -> Read {
     match piece {
         Piece::Head(head) => Err(Unreadable::new(&head, &[], TOO_LARGE)),
         Piece::Whole(text) => match std::str::from_utf8(&text) {
-            Ok(text) => NodeObject::read(text),
+            Ok(text) => NodeObject::read_parts(text, parts),
             Err(error) => Err(Unreadable::new(&text, &[], error)),
         },
     }

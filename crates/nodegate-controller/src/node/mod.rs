@@ -4,6 +4,7 @@
 //! node uses is limited ([`NodeObject::read`]).
 
 mod api;
+mod event;
 pub(crate) mod limit;
 mod pieces;
 pub(crate) mod queue;
@@ -11,6 +12,7 @@ mod text;
 mod watch;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -20,7 +22,8 @@ use kube::core::ClusterResourceScope;
 
 use self::text::{Bound, Fields, copy};
 use nodegate_base::telemetry::brief;
-use nodegate_policy::{Claims, FactsError, NodeFacts, without_place};
+use nodegate_policy::cel::Paths;
+use nodegate_policy::{Claims, FactsError, NodeFacts, needed_by_facts, without_place};
 use nodegate_stores::state::Machine;
 
 use self::text::text_at;
@@ -32,17 +35,22 @@ pub(super) use self::watch::{WatchEvent, follow};
 /// with 50 images take about 20 KiB.
 const FIELD: Bound = Bound::Bytes { value: 64 * 1024, text: 4 * 1024 };
 
-/// A Node without its `managedFields`, which are half of it, and without fields that are larger than on any regular
-/// node.
+/// A Node without its `managedFields`, which are half of it, without what nobody asked for, and without fields that are larger than on
+/// any regular node. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct NodeObject {
+pub struct NodeObject(Arc<Kept>);
+
+/// What is kept of a node.
+#[derive(Clone, Debug)]
+struct Kept {
     /// Name, uid, resource version and timestamps; the rest is in the text.
     metadata: ObjectMeta,
-    /// Which field manager claims which key.
-    pub claims: Claims,
+    claims: Claims,
     /// Fields that were too large to be kept (`status.images`); they are `null` in expressions.
     left_out: Box<[Box<str>]>,
     json: Box<str>,
+    /// What was asked for.
+    parts: Arc<Paths>,
 }
 
 /// A Node that cannot be read.
@@ -64,7 +72,7 @@ impl Unreadable {
 }
 
 impl NodeObject {
-    /// Reads a Node.
+    /// Reads all of a Node.
     ///
     /// # Guarantees
     /// Time and memory grow linearly with the text, at any depth. Labels and annotations are kept completely; of
@@ -74,37 +82,113 @@ impl NodeObject {
     /// Returns an error if the text is not an object with metadata, or if a field that decisions depend on has an
     /// unexpected type.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
-        Self::try_read(text).map_err(|why| Unreadable::new(text.as_bytes(), &[], why))
+        Self::read_parts(text, &Arc::new(Paths::Whole))
     }
 
-    fn try_read(text: &str) -> Result<Self, String> {
-        let mut node = Self {
+    /// Reads these parts of a Node, as [`NodeObject::read`] does. An expression that reads another part has no answer.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn read_parts(text: &str, parts: &Arc<Paths>) -> Result<Self, Unreadable> {
+        Kept::read(text, parts)
+            .map(|kept| Self(Arc::new(kept)))
+            .map_err(|why| Unreadable::new(text.as_bytes(), &[], why))
+    }
+
+    /// Which field manager claims which key.
+    pub fn claims(&self) -> &Claims {
+        &self.0.claims
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.0.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The uid.
+    pub fn uid(&self) -> &str {
+        self.0.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The resource version.
+    pub fn resource_version(&self) -> &str {
+        self.0.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// When it was created.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.0.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_leaving(&self) -> bool {
+        self.0.metadata.deletion_timestamp.is_some()
+    }
+
+    /// When its deletion was requested, if it is being deleted.
+    pub fn deleted(&self) -> Option<Timestamp> {
+        self.0.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+    }
+
+    /// The fields that were too large to be kept, such as `status.images`.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.0.left_out.iter().map(|field| &**field)
+    }
+
+    /// The JSON of what is kept of it.
+    pub fn text(&self) -> &str {
+        &self.0.json
+    }
+
+    /// Its facts.
+    ///
+    /// # Errors
+    /// Returns an error if a field has an unexpected type.
+    pub fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
+        NodeFacts::parse_parts(&self.0.json, &self.0.parts)
+    }
+}
+
+impl Kept {
+    fn read(text: &str, parts: &Arc<Paths>) -> Result<Self, String> {
+        let mut kept = Self {
             metadata: ObjectMeta::default(),
             claims: Claims::default(),
             left_out: Box::default(),
             json: Box::default(),
+            parts: parts.clone(),
         };
         let (mut json, mut left_out) = (String::from("{"), Vec::new());
         for (field, value) in fields("the node", text)? {
             match &*field {
-                "metadata" => node.read_metadata(value, &mut json)?,
+                "metadata" => kept.read_metadata(value, &mut json)?,
                 "spec" | "status" if value.starts_with('{') => {
                     open(&mut json, &field);
                     json.push('{');
                     for (inner, value) in fields(&field, value)? {
-                        if !add(&mut json, &inner, value, FIELD) {
+                        if !kept.add_field(&mut json, (&field, &inner), value) {
                             left_out.push(format!("{field}.{inner}").into_boxed_str());
                         }
                     }
                     json.push('}');
                 }
-                _ => drop(add(&mut json, &field, value, FIELD)),
+                _ if parts.member(&field).is_some() || matches!(&*field, "spec" | "status") => {
+                    add(&mut json, &field, value, FIELD);
+                }
+                _ => {}
             }
         }
         json.push('}');
         NodeFacts::parse(&json).map_err(|error| error.to_string())?;
-        json.shrink_to_fit();
-        Ok(Self { left_out: left_out.into(), json: json.into(), ..node })
+        Ok(Self { left_out: left_out.into(), json: json.into(), ..kept })
+    }
+
+    /// Writes a field of `spec` or `status`, if somebody asks for it. Returns whether what was asked for was kept.
+    fn add_field(&self, json: &mut String, (of, field): (&str, &str), value: &str) -> bool {
+        if self.parts.member(of).is_some_and(|parts| parts.member(field).is_some()) {
+            return add(json, field, value, FIELD);
+        }
+        needed_by_facts(of, field, value).is_none_or(|needed| add(json, field, &needed, FIELD))
     }
 
     fn read_metadata(&mut self, metadata: &str, json: &mut String) -> Result<(), String> {
@@ -131,54 +215,6 @@ impl NodeObject {
         }
         json.push('}');
         Ok(())
-    }
-
-    /// The name.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The uid.
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// The resource version.
-    pub fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
-    }
-
-    /// When it was created.
-    pub fn created(&self) -> Option<Timestamp> {
-        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
-    }
-
-    /// Whether it is being deleted.
-    pub fn is_leaving(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// When its deletion was requested, if it is being deleted.
-    pub fn deleted(&self) -> Option<Timestamp> {
-        self.metadata.deletion_timestamp.as_ref().map(|time| time.0)
-    }
-
-    /// The fields that were too large to be kept, such as `status.images`.
-    pub fn left_out(&self) -> impl Iterator<Item = &str> {
-        self.left_out.iter().map(|field| &**field)
-    }
-
-    /// Its JSON, without `managedFields` and the fields that were too large.
-    pub fn text(&self) -> &str {
-        &self.json
-    }
-
-    /// Its facts.
-    ///
-    /// # Errors
-    /// Returns an error if a field has an unexpected type.
-    pub fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
-        NodeFacts::parse(&self.json)
     }
 }
 
@@ -227,11 +263,11 @@ impl Resource for NodeObject {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        &self.0.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut Arc::make_mut(&mut self.0).metadata
     }
 }
 
@@ -252,15 +288,15 @@ mod tests {
                 "conditions": [{{"type": "Ready", "status": "True", "message": "{message}"}}]}}}}"#
         );
         let node = NodeObject::read(&text).unwrap();
-        assert!(node.json.len() < 1024, "{} bytes are kept", node.json.len());
+        assert!(node.text().len() < 1024, "{} bytes are kept", node.text().len());
         assert_eq!(node.left_out().collect::<Vec<_>>(), ["status.images", "status.conditions"]);
         assert_eq!((node.name(), node.uid(), node.resource_version()), ("n1", "u", "7"));
-        assert!(node.created().is_some() && !node.is_leaving() && node.claims.has_label("a"));
+        assert!(node.created().is_some() && !node.is_leaving() && node.claims().has_label("a"));
         let facts = node.facts().unwrap();
         assert_eq!((facts.label("a"), facts.provider_id.as_deref()), (Some("b"), Some("p://1")));
         assert_eq!((facts.taints().len(), facts.capacity.get("cpu")), (1, Some("4")));
         assert_eq!(facts.readiness, nodegate_policy::Readiness::Settled, "the condition is there without its message");
-        assert!(!node.json.contains("managedFields"));
+        assert!(!node.text().contains("managedFields"));
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Watches nodes: lists all of them, then reports every change.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::sync::watch::Receiver;
 
-use super::api::{Changed, NodeApi, NodesError, Read};
+use super::api::{NodeApi, NodesError, Read};
+use super::event::Changed;
 use nodegate_base::api_server;
+use nodegate_policy::cel::Paths;
 
 /// The delays before what failed is tried again.
 const PAUSES: ExponentialBuilder =
@@ -40,17 +44,36 @@ pub(crate) enum WatchEvent {
 /// damaged, resumes, with increasing delays up to `longest`, and at once when the API server answers again. A watch that has
 /// worked begins with short delays anew. An event that is damaged twice affects only its node; if it names none, all
 /// nodes are listed again.
-pub(crate) async fn follow(nodes: &NodeApi, longest: Duration, mut seen: impl FnMut(WatchEvent)) {
+///
+/// Only these `parts` of nodes are read. When more are wanted, all nodes are listed again.
+pub(crate) async fn follow(
+    nodes: &NodeApi,
+    mut parts: Receiver<Arc<Paths>>,
+    longest: Duration,
+    mut seen: impl FnMut(WatchEvent),
+) {
     let pauses = || PAUSES.with_max_delay(longest).build();
     let mut pause = pauses();
     let mut version: Option<String> = None;
     // The version after which an event arrived damaged.
     let mut damaged: Option<String> = None;
+    let mut read = Arc::default();
+    let mut reading = nodes.clone();
     loop {
         let mut works = false;
         let outcome = match &mut version {
-            None => list(nodes, &mut seen).await.map(|listed| version = Some(listed)),
-            Some(version) => watch(nodes, version, &mut damaged, &mut works, &mut seen).await,
+            None => {
+                read = parts.borrow_and_update().clone();
+                reading = nodes.reading(Arc::clone(&read));
+                list(&reading, &mut seen).await.map(|listed| version = Some(listed))
+            }
+            Some(from) => tokio::select! {
+                outcome = watch(&reading, from, &mut damaged, &mut works, &mut seen) => outcome,
+                Ok(_) = parts.wait_for(|wanted| !read.hold(wanted)) => {
+                    version = None;
+                    continue;
+                }
+            },
         };
         if works {
             pause = pauses();
@@ -183,12 +206,18 @@ mod tests {
         }
     }
 
+    /// All of each node is read.
+    fn whole() -> Receiver<Arc<Paths>> {
+        tokio::sync::watch::channel(Arc::new(Paths::Whole)).1
+    }
+
     /// The events until the API server does not answer anymore, and the requests it received.
     async fn follow_all(answers: &[(u16, &str)]) -> (Vec<String>, Vec<String>) {
         let (nodes, script) = scripted(answers);
         let mut seen = Vec::new();
         {
-            let mut following = std::pin::pin!(follow(&nodes, Duration::from_secs(30), |one| seen.push(told(one))));
+            let mut following =
+                std::pin::pin!(follow(&nodes, whole(), Duration::from_secs(30), |one| seen.push(told(one))));
             while script.lock().unwrap().1.len() <= answers.len() {
                 assert!(following.as_mut().now_or_never().is_none());
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -305,7 +334,7 @@ mod tests {
                 failed.lock().unwrap().push(tokio::time::Instant::now());
             }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(120), follow(&nodes, longest, note)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(120), follow(&nodes, whole(), longest, note)).await;
         let failed = failed.into_inner().unwrap();
         assert_eq!(failed.len(), 14, "{failed:?}");
         let pauses: Vec<Duration> = failed.windows(2).map(|two| two[1] - two[0]).collect();
@@ -316,10 +345,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn when_more_of_nodes_is_wanted_they_are_listed_again_and_when_less_is_they_are_not() {
+        let node = r#"{"metadata":{"name":"a","resourceVersion":"1"},"status":{"images":[1],"phase":"x"}}"#;
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node.to_owned()]);
+        let (nodes, script) = scripted(&[(200, &listed), (200, ""), (200, &listed)]);
+        let of = |field: &str| Arc::new(Paths::Whole.under(&["status", field]));
+        let (wanted, parts) = tokio::sync::watch::channel(of("phase"));
+        let kept = Mutex::new(Vec::new());
+        let note = |one| {
+            if let WatchEvent::There(Ok(node)) = one {
+                kept.lock().unwrap().push(node.text().to_owned());
+            }
+        };
+        let mut following = std::pin::pin!(follow(&nodes, parts, Duration::from_secs(30), note));
+        let mut until_asked = async |requests: usize| {
+            while script.lock().unwrap().1.len() < requests {
+                assert!(following.as_mut().now_or_never().is_none());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(following.as_mut().now_or_never().is_none());
+        };
+        until_asked(3).await;
+        wanted.send_replace(Arc::default());
+        until_asked(3).await;
+        wanted.send_replace(of("images"));
+        until_asked(4).await;
+        let requests = script.lock().unwrap().1.clone();
+        assert!(requests[2].contains("watch=true") && !requests[3].contains("watch=true"), "{requests:?}");
+        let kept = kept.lock().unwrap();
+        assert!(kept[0].contains("phase") && !kept[0].contains("images"), "{kept:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn when_the_api_server_answers_again_the_watch_does_not_wait() {
         let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1)]);
         let (nodes, script) = scripted(&[(200, &listed), (429, r#"{"kind":"Status","message":"busy","code":429}"#)]);
-        let mut following = std::pin::pin!(follow(&nodes, Duration::from_secs(30), |_| {}));
+        let mut following = std::pin::pin!(follow(&nodes, whole(), Duration::from_secs(30), |_| {}));
         let mut asked_within = async |turns: usize| {
             for _ in 0..turns {
                 assert!(following.as_mut().now_or_never().is_none());

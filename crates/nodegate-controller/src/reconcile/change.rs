@@ -27,20 +27,24 @@ pub(crate) fn reverts(node: &NodeObject, facts: &NodeFacts<'_>, saved: &SavedSta
     let Some(owned) = &saved.owned else { return Vec::new() };
     let mut found = Vec::new();
     let mut undone = |field, key: String, claim: Option<&Claim>| {
-        let writer = claim.or_else(|| node.claims.last_writer());
+        let writer = claim.or_else(|| node.claims().last_writer());
         let writer = writer.map_or_else(|| "unknown".to_owned(), |claim| claim.manager.to_string());
         found.push(Revert { revert_key: (field, key), writer });
     };
     for (key, _) in owned.labels.iter().filter(|(key, value)| facts.label(key) != Some(value)) {
-        undone(Field::Label, key.clone(), facts.label(key).and_then(|_| node.claims.label_writer(key)));
+        undone(Field::Label, key.clone(), facts.label(key).and_then(|_| node.claims().label_writer(key)));
     }
     for (key, _) in owned.annotations.iter().filter(|(key, value)| facts.annotation(key) != Some(value)) {
-        undone(Field::Annotation, key.clone(), facts.annotation(key).and_then(|_| node.claims.annotation_writer(key)));
+        undone(
+            Field::Annotation,
+            key.clone(),
+            facts.annotation(key).and_then(|_| node.claims().annotation_writer(key)),
+        );
     }
     for taint in &owned.taints {
         let Ok(id) = taint.id() else { continue };
         if facts.taint(&taint.key, id.effect) != Some(&taint.value) {
-            undone(Field::Taint, id.to_string(), node.claims.taint_writer());
+            undone(Field::Taint, id.to_string(), node.claims().taint_writer());
         }
     }
     found
@@ -187,7 +191,7 @@ mod tests {
             pools: None,
             node: &node.facts().unwrap(),
             version: None,
-            claims: &node.claims,
+            claims: node.claims(),
             saved,
             inventory: None,
             registered: true,

@@ -263,7 +263,7 @@ impl Reconciler {
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),
-            claims: &node.claims,
+            claims: node.claims(),
             saved,
             pools: Some(&self.maps.states().pools()),
             inventory: Some(&self.inventory.of(node.name())),

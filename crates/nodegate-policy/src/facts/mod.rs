@@ -20,6 +20,8 @@ pub(crate) mod quantity;
 pub(crate) mod request;
 mod wire;
 
+pub use wire::needed_by_facts;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
@@ -119,16 +121,24 @@ pub enum ObjectText<'a> {
     ObjectOf(&'a str),
     /// `request.oldObject` of an AdmissionReview.
     OldObjectOf(&'a str),
+    /// The text has only these parts of the object.
+    PartsOf(&'a str, &'a Paths),
 }
 
 impl<'a> ObjectText<'a> {
     /// The parts of the object that `paths` name.
     ///
     /// # Errors
-    /// If the text is not JSON.
+    /// If the text is not JSON, or does not have these parts of the object.
     pub fn read(self, paths: &Paths, budget: &Budget) -> Result<Excerpt<'a>, serde_json::Error> {
         let (text, keys) = match self {
             Self::Here(text) => return Excerpt::read(text, paths, budget),
+            Self::PartsOf(text, parts) if parts.hold(paths) => return Excerpt::read(text, paths, budget),
+            Self::PartsOf(..) => {
+                return Err(serde_json::Error::custom(
+                    "these policies read more of it than those before, and it was not read again yet",
+                ));
+            }
             Self::ObjectOf(text) => (text, ["request", "object"]),
             Self::OldObjectOf(text) => (text, ["request", "oldObject"]),
         };
@@ -138,20 +148,20 @@ impl<'a> ObjectText<'a> {
 
     /// The maximum number of bytes to parse.
     pub(crate) fn len(self) -> usize {
-        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self;
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text) | Self::PartsOf(text, _)) = self;
         text.len()
     }
 
     /// The same object, located by the name of its first field, which is borrowed from the same text. So the text before it
     /// in a review is not parsed again.
     fn found_by(self, first_field: Option<&'a str>) -> Self {
-        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self;
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text) | Self::PartsOf(text, _)) = self;
         let found = || {
             let name = first_field?.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
             let before = text.get(..name)?.strip_suffix('"')?.trim_end().strip_suffix('{')?;
             text.get(before.len()..)
         };
-        found().map_or(self, Self::Here)
+        if matches!(self, Self::PartsOf(..)) { self } else { found().map_or(self, Self::Here) }
     }
 }
 
@@ -174,6 +184,15 @@ impl<'a> NodeFacts<'a> {
     pub fn parse(object: &'a str) -> Result<Self, FactsError> {
         let fields = serde_json::from_str(object).map_err(|error| FactsError(without_place(&error)))?;
         Ok(Self::new(fields, ObjectText::Here(object)))
+    }
+
+    /// The same of a text that has only these parts of the Node, and what facts need ([`needed_by_facts`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse_parts(object: &'a str, parts: &'a Paths) -> Result<Self, FactsError> {
+        let fields = serde_json::from_str(object).map_err(|error| FactsError(without_place(&error)))?;
+        Ok(Self::new(fields, ObjectText::PartsOf(object, parts)))
     }
 
     /// The facts of parsed fields, and the text that they were parsed from.

@@ -24,10 +24,21 @@ fn expressions_read_each_object_of_a_review_from_where_it_begins() {
     let Review { request: Request { object, old_object } } = serde_json::from_str(text).unwrap();
     let begins = |facts: &NodeFacts<'_>, with: &str| match facts.object {
         ObjectText::Here(text) => text.starts_with(with),
-        ObjectText::ObjectOf(_) | ObjectText::OldObjectOf(_) => false,
+        ObjectText::ObjectOf(_) | ObjectText::OldObjectOf(_) | ObjectText::PartsOf(..) => false,
     };
     assert!(begins(&NodeFacts::new(object, ObjectText::ObjectOf(text)), r#"{ "kind": "New""#));
     assert!(begins(&NodeFacts::new(old_object, ObjectText::OldObjectOf(text)), r#"{"kind": "Old""#));
+}
+
+#[test]
+fn what_was_not_kept_of_an_object_is_unknown_and_not_absent() {
+    let text = r#"{"metadata": {"name": "n"}, "status": {"phase": "x"}}"#;
+    let (phase, images) = (Paths::Whole.under(&["status", "phase"]), Paths::Whole.under(&["status", "images"]));
+    let facts = NodeFacts::parse_parts(text, &phase).unwrap();
+    let read = |paths| facts.object.read(paths, &Budget::default()).map(drop).map_err(|error| error.to_string());
+    assert_eq!(read(&phase), Ok(()));
+    assert!(read(&images).unwrap_err().contains("was not read again yet"));
+    assert!(NodeFacts::parse(text).unwrap().object.read(&images, &Budget::default()).is_ok());
 }
 
 fn fault(text: &str) -> String {

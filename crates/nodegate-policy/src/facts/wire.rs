@@ -1,8 +1,11 @@
 //! The parts of a Node as JSON, of which only what facts are made of is kept.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
+
+use serde_json::value::RawValue;
 
 use super::json_borrow::{Capacity, Entries, Text, within_or_none};
 use super::json_count::count;
@@ -122,6 +125,49 @@ impl<'de> Deserialize<'de> for Conditions {
     }
 }
 
+/// What facts need of a field of `spec` or `status`; nothing if they do not read it.
+pub fn needed_by_facts<'t>(holder: &str, field: &str, value: &'t str) -> Option<Cow<'t, str>> {
+    match (holder, field) {
+        ("spec", "providerID" | "taints") | ("status", "capacity" | "nodeInfo") => Some(value.into()),
+        ("status", "conditions") => Some(match serde_json::from_str(value) {
+            Ok(ReadyCondition(Some(ready))) => format!("[{ready}]").into(),
+            Ok(ReadyCondition(None)) => "[]".into(),
+            // Facts tell what is wrong with it.
+            Err(_) => value.into(),
+        }),
+        _ => None,
+    }
+}
+
+/// The text of the condition that tells whether a node is ready.
+struct ReadyCondition<'a>(Option<&'a str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for ReadyCondition<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ReadyVisitor;
+        impl<'de> Visitor<'de> for ReadyVisitor {
+            type Value = ReadyCondition<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of conditions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut conditions: A) -> Result<Self::Value, A::Error> {
+                let mut ready = None;
+                while let Some(text) = conditions.next_element::<&'de RawValue>()?.map(RawValue::get) {
+                    if ready.is_none() {
+                        let Object(condition) =
+                            serde_json::from_str::<Object<ConditionWire<'_>>>(text).map_err(A::Error::custom)?;
+                        ready = (condition.kind.as_deref() == Some("Ready")).then_some(text);
+                    }
+                }
+                Ok(ReadyCondition(ready))
+            }
+        }
+        list(deserializer, ReadyVisitor)
+    }
+}
+
 /// A node that has been Ready for less than this, in seconds, is starting. Measured between two timestamps
 /// of the kubelet, so that decisions do not depend on nodegate's clock.
 const SETTLING_SECONDS: i64 = 120;
@@ -161,4 +207,48 @@ pub(super) struct NodeInfoWire<'a> {
     pub(super) os_image: Option<Text<'a>>,
     #[serde(borrow, default)]
     pub(super) kernel_version: Option<Text<'a>>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::{NodeFacts, needed_by_facts};
+
+    #[test]
+    fn facts_are_the_same_where_only_what_they_need_is_left() {
+        let times = json!({"lastHeartbeatTime": "2026-01-01T01:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let condition = |kind: &str| {
+            let mut condition = times.clone();
+            (condition["type"], condition["status"]) = (json!(kind), json!("True"));
+            condition
+        };
+        for conditions in [json!([condition("Other"), condition("Ready")]), json!([condition("Other")]), json!(null)] {
+            let node = json!({
+                "metadata": {"name": "n", "labels": {"a": "b"}},
+                "spec": {"providerID": "p://1", "podCIDR": "10.0.0.0/24", "taints": [{"key": "k", "effect": "NoExecute"}]},
+                "status": {"capacity": {"cpu": "4"}, "images": [{"names": ["i"]}], "conditions": conditions,
+                    "nodeInfo": {"systemUUID": "u", "osImage": "o", "kernelVersion": "6.1"}}});
+            let mut left = node.clone();
+            for holder in ["spec", "status"] {
+                left[holder].as_object_mut().unwrap().retain(|field, value| {
+                    let needed = needed_by_facts(holder, field, &value.to_string())
+                        .map(|text| serde_json::from_str::<Value>(&text).unwrap());
+                    needed.is_some_and(|needed| {
+                        *value = needed;
+                        true
+                    })
+                });
+            }
+            assert_eq!(left["status"].get("images").or(left["spec"].get("podCIDR")), None);
+            assert!(left["status"]["conditions"].as_array().is_none_or(|left| left.len() < 2));
+            let facts = |node: &Value| {
+                let text = node.to_string();
+                let facts = format!("{:?}", NodeFacts::parse(&text).unwrap());
+                facts.split("object: ").next().unwrap().to_owned()
+            };
+            assert_eq!(facts(&left), facts(&node));
+        }
+    }
 }

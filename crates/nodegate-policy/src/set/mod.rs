@@ -24,7 +24,7 @@ use crate::api::document::PolicyDocument;
 use crate::api::names::LabelKey;
 use crate::api::policy::{MigrationPhase, NodePolicySpec, PersistScope};
 use crate::api::presets::document_name;
-use crate::cel::{ReadPaths, SharedPaths};
+use crate::cel::{Paths, ReadPaths, SharedPaths};
 use crate::facts::publishers::Publisher;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
@@ -49,6 +49,7 @@ pub struct PolicySet {
     has_expressions: bool,
     node_paths: SharedPaths,
     object_paths: SharedPaths,
+    stored_paths: Arc<Paths>,
     persisting: Vec<RuleIndex>,
     migrating: Vec<RuleIndex>,
     inventories: Vec<RuleIndex>,
@@ -104,6 +105,10 @@ impl PolicySet {
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
+        let mut stored_paths = Paths::default();
+        for ReadPaths { node, object, old_object, written, request: _, item: _, key: _ } in read {
+            [node, object, old_object, written].into_iter().for_each(|paths| stored_paths.merge(paths));
+        }
         let given_by_default = Arc::new(GivenByDefault::of(&parts.rules));
         let given_of_publishers = Arc::new(given_of_publishers(&parts.rules));
         Self {
@@ -111,6 +116,7 @@ impl PolicySet {
             has_expressions,
             node_paths,
             object_paths,
+            stored_paths: Arc::new(stored_paths),
             persisting,
             migrating,
             inventories,
@@ -200,6 +206,11 @@ impl PolicySet {
     /// The paths that expressions read of `node`.
     pub(crate) fn node_paths(&self) -> &SharedPaths {
         &self.node_paths
+    }
+
+    /// What expressions may read of a stored node. Facts need a few parts as well ([`needed_by_facts`](crate::needed_by_facts)).
+    pub fn stored_paths(&self) -> &Arc<Paths> {
+        &self.stored_paths
     }
 
     /// The paths that expressions read of `object` and `oldObject`. Expressions over `object` are also evaluated for the

@@ -27,7 +27,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             pools: None,
             node: &facts,
             version: None,
-            claims: &node.claims,
+            claims: node.claims(),
             saved: &record,
             inventory: None,
             registered: true,

@@ -173,7 +173,7 @@ impl Cleaner<'_> {
             pools: None,
             node: &facts,
             version: None,
-            claims: &node.claims,
+            claims: node.claims(),
             saved: &saved,
             inventory: Some(&self.inventory.of(node.name())),
             registered: true,

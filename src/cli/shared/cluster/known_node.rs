@@ -123,7 +123,7 @@ impl KnownNode {
         StoredNode {
             node: facts,
             version: None,
-            claims: &node.claims,
+            claims: node.claims(),
             saved,
             pools: Some(pools),
             inventory: Some(inventory),

@@ -135,7 +135,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
         pools: None,
         node: &facts,
         version: None,
-        claims: &before.claims,
+        claims: before.claims(),
         saved: &serde_json::from_value(saved).unwrap(),
         inventory: None,
         registered: true,
