@@ -30,7 +30,7 @@ pub use leader::session::{Ended, LeaderSession, LeaderSessionConfig};
 pub use memory::removals::{Brake, MaxRemovals};
 pub use node::limit::WriteBudget;
 pub use node::queue::Urgency;
-pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable, each_object, machine};
+pub use node::{NodeApi, NodeObject, NodeText, NodesError, Page, Read, Unreadable, each_object, machine};
 pub use reconcile::change::{NotTaken, not_taken};
 pub use reconcile::outcome::{Awaited, Done, Failure};
 pub use reconcile::patching::{Made, write_change};

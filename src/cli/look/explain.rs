@@ -167,7 +167,8 @@ async fn saved_of(
     node: &NodeObject,
 ) -> Result<SavedState, String> {
     let name = node.name();
-    let facts = node.facts().map_err(|error| error.to_string())?;
+    let text = node.text();
+    let facts = text.facts().map_err(|error| error.to_string())?;
     let unknown = |why: String| {
         output::note(&format!("note: it is unknown what nodegate owns: {why}"));
         Err(why)
@@ -185,7 +186,7 @@ async fn saved_of(
 /// The programs that publish labels on any node, by the records of all. Only GPUs in a node's capacity depend on them.
 async fn publishers_elsewhere(client: &Client, place: &ClusterTarget, node: &NodeObject) -> Publishers {
     let is_gpu = |resource: &str| ["nvidia.com/gpu", "amd.com/gpu"].contains(&resource);
-    if !node.facts().is_ok_and(|facts| facts.capacity.iter().any(|(resource, _)| is_gpu(resource))) {
+    if !node.text().facts().is_ok_and(|facts| facts.capacity.iter().any(|(resource, _)| is_gpu(resource))) {
         return Publishers::default();
     }
     match saved_state::all_in_cluster(client, &place.namespace, |_| {}).await {

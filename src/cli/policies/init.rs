@@ -189,7 +189,7 @@ fn of_files(args: &InitArgs) -> anyhow::Result<Fleet> {
     let mut fleet = Fleet::default();
     for found in node_files::read(&args.nodes)? {
         let node = NodeObject::read(&found.node.to_string()).with_context(|| found.file.clone())?;
-        fleet.nodes.push(FleetNode::of(&node.facts()?));
+        fleet.nodes.push(FleetNode::of(&node.text().facts()?));
     }
     Ok(fleet)
 }
@@ -217,7 +217,7 @@ async fn read_nodes(client: Client) -> anyhow::Result<Fleet> {
 
 impl Fleet {
     fn add(&mut self, read: Result<NodeObject, Unreadable>) {
-        let facts = |node: &NodeObject| match node.facts() {
+        let facts = |node: &NodeObject| match node.text().facts() {
             Ok(facts) => Ok(FleetNode::of(&facts)),
             Err(error) => Err(Unreadable { name: node.name().to_owned(), why: error.to_string() }),
         };

@@ -269,7 +269,7 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
 /// The parts of a change that the stored node does not have. Empty if the node is gone or unreadable.
 async fn read_back(reconciler: &Reconciler, node: &str, made: &NodeChange) -> Vec<NotTaken> {
     match reconciler.nodes().get(node).await {
-        Ok(Some(Ok(stored))) => stored.facts().map_or_else(|_| Vec::new(), |stored| not_taken(&stored, made)),
+        Ok(Some(Ok(stored))) => stored.text().facts().map_or_else(|_| Vec::new(), |stored| not_taken(&stored, made)),
         Ok(Some(Err(_)) | None) => Vec::new(),
         Err(error) => {
             output::note(&format!(

@@ -172,8 +172,9 @@ async fn each(
         let node = nodes.get(&name).await.with_context(|| format!("could not read node {name}"))?;
         let node =
             node.map_or_else(|| Err("it is not in the cluster".to_owned()), |node| node.map_err(|error| error.why));
+        let text = node.map(|node| node.text());
         let facts =
-            node.as_ref().map_err(String::clone).and_then(|node| node.facts().map_err(|error| error.to_string()));
+            text.as_ref().map_err(String::clone).and_then(|text| text.facts().map_err(|error| error.to_string()));
         let next = match &facts {
             Ok(facts) => step(facts, &recorded(&maps, facts)),
             Err(why) => Step::Refused(why.clone()),

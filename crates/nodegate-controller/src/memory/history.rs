@@ -256,7 +256,8 @@ pub(crate) fn deletion(now: Timestamp) -> Change {
 
 /// Nothing if it cannot be read.
 fn told(node: &NodeObject) -> Option<Told> {
-    let facts = node.facts().ok()?;
+    let text = node.text();
+    let facts = text.facts().ok()?;
     // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
     Some(Told {

@@ -40,8 +40,8 @@ const SWEEP: Duration = Duration::from_secs(30);
 /// gone and that is recorded. What is noted afterwards is lost.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// The nodes that exist, by name.
-    nodes: HashMap<String, NodeMemory>,
+    /// The nodes that exist, by name. Boxed, because half of a map is empty when it has just grown.
+    nodes: HashMap<String, Box<NodeMemory>>,
     pub(crate) departures: Departures,
     pub(crate) removals: Removals,
     /// The rejected claims that were logged lately. Any number of nodes can join at once.
@@ -71,9 +71,9 @@ impl Memory {
     /// Takes up a version of a node, as the watch shows it. Only the watch may call this, and who reads nodes without one.
     pub(crate) fn sees(&mut self, node: &NodeObject, now: Timestamp, sight: Sight) -> &mut NodeMemory {
         let known = self.nodes.entry(node.name().to_owned());
-        let known = known.or_insert_with(|| NodeMemory::new(node.uid(), &self.shared));
+        let known = known.or_insert_with(|| Box::new(NodeMemory::new(node.uid(), &self.shared)));
         if !known.is_of(node) {
-            *known = NodeMemory::new(node.uid(), &self.shared);
+            **known = NodeMemory::new(node.uid(), &self.shared);
         }
         known.history.note(node, now, sight);
         known.patched_taints.note(node);
@@ -83,7 +83,7 @@ impl Memory {
     /// Records that a node was deleted, as the watch shows: `last` is what was last seen of it. Only the watch may call this.
     pub(crate) fn left(&mut self, last: NodeObject, at: Timestamp) {
         let known = if self.living(&last).is_some() { self.nodes.remove(last.name()) } else { None };
-        let known = known.unwrap_or_else(|| NodeMemory::new(last.uid(), &self.shared));
+        let known = known.map_or_else(|| NodeMemory::new(last.uid(), &self.shared), |known| *known);
         self.departures.note(last, at, known);
     }
 
@@ -178,8 +178,8 @@ fn are(known: &Weak<PolicySet>, policies: &Arc<PolicySet>) -> bool {
 }
 
 /// What is known of this node object, and not of another one of its name.
-fn about<'m>(nodes: &'m mut HashMap<String, NodeMemory>, node: &NodeObject) -> Option<&'m mut NodeMemory> {
-    nodes.get_mut(node.name()).filter(|known| known.is_of(node))
+fn about<'m>(nodes: &'m mut HashMap<String, Box<NodeMemory>>, node: &NodeObject) -> Option<&'m mut NodeMemory> {
+    nodes.get_mut(node.name()).map(|known| &mut **known).filter(|known| known.is_of(node))
 }
 
 #[cfg(test)]

@@ -50,7 +50,8 @@ impl PatchedTaints {
 
 /// The taints of a node; nothing if they cannot be read.
 fn taints_of(node: &NodeObject) -> Option<BTreeSet<String>> {
-    let facts = node.facts().ok()?;
+    let text = node.text();
+    let facts = text.facts().ok()?;
     Some(facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect())
 }
 

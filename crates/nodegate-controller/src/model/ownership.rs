@@ -56,11 +56,12 @@ impl Ownership {
             "resourceVersion": version, "labels": labels, "managedFields": claim.into_iter().collect::<Vec<_>>()}});
         let object = NodeObject::read(&object.to_string()).unwrap();
         let saved: SavedState = serde_json::from_str(record).unwrap();
+        let text = object.text();
         let stored = StoredNode {
             pools: None,
-            node: &object.facts().unwrap(),
+            node: &text.facts().unwrap(),
             version: Some(&version),
-            claims: object.claims(),
+            claims: &text.claims(),
             saved: &saved,
             inventory: None,
             registered: false,

@@ -6,6 +6,7 @@
 mod api;
 mod event;
 pub(crate) mod limit;
+mod packed;
 mod pieces;
 pub(crate) mod queue;
 mod text;
@@ -20,15 +21,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::ClusterResourceScope;
 
+use self::packed::Packed;
 use self::text::{Bound, Fields, copy};
 use nodegate_base::telemetry::brief;
 use nodegate_policy::cel::Paths;
-use nodegate_policy::{Claims, FactsError, NodeFacts, needed_by_facts, without_place};
+use nodegate_policy::{Claims, NodeFacts, needed_by_facts, without_place};
 use nodegate_stores::state::Machine;
 
 use self::text::text_at;
 
 pub use self::api::{NodeApi, NodesError, Page, Read, each_object};
+pub use self::packed::NodeText;
 pub(super) use self::watch::{WatchEvent, follow};
 
 /// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node
@@ -45,10 +48,9 @@ pub struct NodeObject(Arc<Kept>);
 struct Kept {
     /// Name, uid, resource version and timestamps; the rest is in the text.
     metadata: ObjectMeta,
-    claims: Claims,
     /// Fields that were too large to be kept (`status.images`); they are `null` in expressions.
     left_out: Box<[Box<str>]>,
-    json: Box<str>,
+    packed: Packed,
     /// What was asked for.
     parts: Arc<Paths>,
 }
@@ -96,8 +98,8 @@ impl NodeObject {
     }
 
     /// Which field manager claims which key.
-    pub fn claims(&self) -> &Claims {
-        &self.0.claims
+    pub fn claims(&self) -> Claims {
+        self.text().claims()
     }
 
     /// The name.
@@ -135,38 +137,23 @@ impl NodeObject {
         self.0.left_out.iter().map(|field| &**field)
     }
 
-    /// The JSON of what is kept of it.
-    pub fn text(&self) -> &str {
-        &self.0.json
-    }
-
-    /// Its facts.
-    ///
-    /// # Errors
-    /// Returns an error if a field has an unexpected type.
-    pub fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
-        NodeFacts::parse_parts(&self.0.json, &self.0.parts)
+    /// The text of what is kept of it, and what that says.
+    pub fn text(&self) -> NodeText {
+        self.0.packed.text(&self.0.parts)
     }
 }
 
 impl Kept {
     fn read(text: &str, parts: &Arc<Paths>) -> Result<Self, String> {
-        let mut kept = Self {
-            metadata: ObjectMeta::default(),
-            claims: Claims::default(),
-            left_out: Box::default(),
-            json: Box::default(),
-            parts: parts.clone(),
-        };
-        let (mut json, mut left_out) = (String::from("{"), Vec::new());
+        let (mut json, mut metadata, mut left_out) = (String::from("{"), Metadata::default(), Vec::new());
         for (field, value) in fields("the node", text)? {
             match &*field {
-                "metadata" => kept.read_metadata(value, &mut json)?,
+                "metadata" => metadata = Metadata::read(value, &mut json)?,
                 "spec" | "status" if value.starts_with('{') => {
                     open(&mut json, &field);
                     json.push('{');
                     for (inner, value) in fields(&field, value)? {
-                        if !kept.add_field(&mut json, (&field, &inner), value) {
+                        if !add_field(&mut json, parts, (&field, &inner), value) {
                             left_out.push(format!("{field}.{inner}").into_boxed_str());
                         }
                     }
@@ -180,41 +167,54 @@ impl Kept {
         }
         json.push('}');
         NodeFacts::parse(&json).map_err(|error| error.to_string())?;
-        Ok(Self { left_out: left_out.into(), json: json.into(), ..kept })
+        let Metadata { metadata, managed_fields } = metadata;
+        let packed = Packed::new(json, managed_fields);
+        Ok(Self { metadata, left_out: left_out.into(), packed, parts: Arc::clone(parts) })
     }
+}
 
-    /// Writes a field of `spec` or `status`, if somebody asks for it. Returns whether what was asked for was kept.
-    fn add_field(&self, json: &mut String, (of, field): (&str, &str), value: &str) -> bool {
-        if self.parts.member(of).is_some_and(|parts| parts.member(field).is_some()) {
-            return add(json, field, value, FIELD);
-        }
-        needed_by_facts(of, field, value).is_none_or(|needed| add(json, field, &needed, FIELD))
+/// Writes a field of `spec` or `status`, if somebody asks for it. Returns whether what was asked for was kept.
+fn add_field(json: &mut String, parts: &Paths, (of, field): (&str, &str), value: &str) -> bool {
+    if parts.member(of).is_some_and(|parts| parts.member(field).is_some()) {
+        return add(json, field, value, FIELD);
     }
+    needed_by_facts(of, field, value).is_none_or(|needed| add(json, field, &needed, FIELD))
+}
 
-    fn read_metadata(&mut self, metadata: &str, json: &mut String) -> Result<(), String> {
+/// What is read of `metadata` at once.
+#[derive(Default)]
+struct Metadata<'t> {
+    metadata: ObjectMeta,
+    managed_fields: &'t str,
+}
+
+impl<'t> Metadata<'t> {
+    /// Writes the other fields.
+    fn read(text: &'t str, json: &mut String) -> Result<Self, String> {
+        let mut read = Self::default();
         open(json, "metadata");
         json.push('{');
-        for (field, value) in fields("metadata", metadata)? {
+        for (field, value) in fields("metadata", text)? {
             let fault = |error: serde_json::Error| format!("metadata.{field}: {}", without_place(&error));
             let text = || serde_json::from_str::<Option<String>>(value).map_err(fault);
             let time = || serde_json::from_str(value).map_err(fault);
             match &*field {
                 "managedFields" => {
-                    self.claims = Claims::parse(value);
+                    read.managed_fields = value;
                     continue;
                 }
-                "name" => self.metadata.name = text()?,
-                "uid" => self.metadata.uid = text()?,
-                "resourceVersion" => self.metadata.resource_version = text()?,
-                "creationTimestamp" => self.metadata.creation_timestamp = time()?,
-                "deletionTimestamp" => self.metadata.deletion_timestamp = time()?,
+                "name" => read.metadata.name = text()?,
+                "uid" => read.metadata.uid = text()?,
+                "resourceVersion" => read.metadata.resource_version = text()?,
+                "creationTimestamp" => read.metadata.creation_timestamp = time()?,
+                "deletionTimestamp" => read.metadata.deletion_timestamp = time()?,
                 _ => {}
             }
             let bound = if matches!(&*field, "labels" | "annotations") { Bound::Whole } else { FIELD };
             add(json, &field, value, bound);
         }
         json.push('}');
-        Ok(())
+        Ok(read)
     }
 }
 
@@ -288,15 +288,16 @@ mod tests {
                 "conditions": [{{"type": "Ready", "status": "True", "message": "{message}"}}]}}}}"#
         );
         let node = NodeObject::read(&text).unwrap();
-        assert!(node.text().len() < 1024, "{} bytes are kept", node.text().len());
+        let text = node.text();
+        assert!(text.json().len() < 1024, "{} bytes are kept", text.json().len());
         assert_eq!(node.left_out().collect::<Vec<_>>(), ["status.images", "status.conditions"]);
         assert_eq!((node.name(), node.uid(), node.resource_version()), ("n1", "u", "7"));
         assert!(node.created().is_some() && !node.is_leaving() && node.claims().has_label("a"));
-        let facts = node.facts().unwrap();
+        let facts = text.facts().unwrap();
         assert_eq!((facts.label("a"), facts.provider_id.as_deref()), (Some("b"), Some("p://1")));
         assert_eq!((facts.taints().len(), facts.capacity.get("cpu")), (1, Some("4")));
         assert_eq!(facts.readiness, nodegate_policy::Readiness::Settled, "the condition is there without its message");
-        assert!(!node.text().contains("managedFields"));
+        assert!(!text.json().contains("managedFields"));
     }
 
     #[test]

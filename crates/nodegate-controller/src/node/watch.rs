@@ -354,7 +354,7 @@ mod tests {
         let kept = Mutex::new(Vec::new());
         let note = |one| {
             if let WatchEvent::There(Ok(node)) = one {
-                kept.lock().unwrap().push(node.text().to_owned());
+                kept.lock().unwrap().push(node.text().json().to_owned());
             }
         };
         let mut following = std::pin::pin!(follow(&nodes, parts, Duration::from_secs(30), note));

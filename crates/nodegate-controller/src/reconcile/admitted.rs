@@ -156,7 +156,7 @@ mod tests {
         let mut following = following();
         following.begun = following.begun.checked_sub(PROOF_WAIT).unwrap();
         let waits = |reconciler: &Reconciler, node: &NodeObject, saved: &SavedState| {
-            reconciler.evidence(node, &node.facts().unwrap(), &set, saved).1
+            reconciler.evidence(node, &node.text().facts().unwrap(), &set, saved).1
         };
         let (new, old) = (node(3), node(20));
         assert_eq!(waits(&following, &new, &SavedState::default()), None, "nobody has checked what the node says");
@@ -177,7 +177,7 @@ mod tests {
         // Which objects provisioners have, the API server has not told.
         let spec = json!({"pools": [{"nameFrom": {"kind": "NodeClaim", "label": "pool"}}]});
         let by_object = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
-        let left = |saved: &SavedState| following.evidence(&old, &old.facts().unwrap(), &by_object, saved).1;
+        let left = |saved: &SavedState| following.evidence(&old, &old.text().facts().unwrap(), &by_object, saved).1;
         assert_eq!(left(&SavedState::default()), None);
         assert!(left(&saved) > Some(Duration::from_secs(500)), "{:?}", left(&saved));
     }

@@ -1,5 +1,6 @@
 //! Describes a change of a node: what it reverts, its size, and its text.
 
+use std::cell::LazyCell;
 use std::fmt;
 
 use serde::Serialize;
@@ -26,25 +27,23 @@ pub(crate) struct Revert {
 pub(crate) fn reverts(node: &NodeObject, facts: &NodeFacts<'_>, saved: &SavedState) -> Vec<Revert> {
     let Some(owned) = &saved.owned else { return Vec::new() };
     let mut found = Vec::new();
+    // Most of the time nothing was changed.
+    let claims = LazyCell::new(|| node.claims());
     let mut undone = |field, key: String, claim: Option<&Claim>| {
-        let writer = claim.or_else(|| node.claims().last_writer());
+        let writer = claim.or_else(|| claims.last_writer());
         let writer = writer.map_or_else(|| "unknown".to_owned(), |claim| claim.manager.to_string());
         found.push(Revert { revert_key: (field, key), writer });
     };
     for (key, _) in owned.labels.iter().filter(|(key, value)| facts.label(key) != Some(value)) {
-        undone(Field::Label, key.clone(), facts.label(key).and_then(|_| node.claims().label_writer(key)));
+        undone(Field::Label, key.clone(), facts.label(key).and_then(|_| claims.label_writer(key)));
     }
     for (key, _) in owned.annotations.iter().filter(|(key, value)| facts.annotation(key) != Some(value)) {
-        undone(
-            Field::Annotation,
-            key.clone(),
-            facts.annotation(key).and_then(|_| node.claims().annotation_writer(key)),
-        );
+        undone(Field::Annotation, key.clone(), facts.annotation(key).and_then(|_| claims.annotation_writer(key)));
     }
     for taint in &owned.taints {
         let Ok(id) = taint.id() else { continue };
         if facts.taint(&taint.key, id.effect) != Some(&taint.value) {
-            undone(Field::Taint, id.to_string(), node.claims().taint_writer());
+            undone(Field::Taint, id.to_string(), claims.taint_writer());
         }
     }
     found
@@ -187,11 +186,12 @@ mod tests {
     }
 
     fn planned<T>(set: &PolicySet, node: &NodeObject, saved: &SavedState, look: impl FnOnce(&ReconcilePlan) -> T) -> T {
+        let text = node.text();
         let stored = StoredNode {
             pools: None,
-            node: &node.facts().unwrap(),
+            node: &text.facts().unwrap(),
             version: None,
-            claims: node.claims(),
+            claims: &text.claims(),
             saved,
             inventory: None,
             registered: true,
@@ -221,7 +221,8 @@ mod tests {
             let owned = nodegate_policy::api::state::Owned { labels, ..Default::default() };
             SavedState { owned: Some(owned), ..SavedState::default() }
         };
-        let facts = node.facts().unwrap();
+        let text = node.text();
+        let facts = text.facts().unwrap();
         let found = reverts(&node, &facts, &owned(&["gone", "same", "tier"]));
         let found: Vec<(&str, &str)> =
             found.iter().map(|revert| (revert.revert_key.1.as_str(), revert.writer.as_str())).collect();

@@ -66,7 +66,8 @@ impl Reconciler {
 
     async fn try_record_departure(&self, departure: &Departure) -> Result<(), Failure> {
         let Departure { last: node, at, changes } = departure;
-        let facts = node.facts()?;
+        let text = node.text();
+        let facts = text.facts()?;
         let (stored, saved) = self.stored_and_saved(node, &facts);
         if *stored == SavedState::default() {
             return Ok(());
@@ -92,7 +93,8 @@ impl Reconciler {
 
     /// Records a node that is being deleted: what people change until it is gone is saved, and nothing is set anymore.
     pub(crate) async fn record_leaving(&self, node: &NodeObject) -> Result<Done, Failure> {
-        let facts = node.facts()?;
+        let text = node.text();
+        let facts = text.facts()?;
         let (stored, saved) = self.stored_and_saved(node, &facts);
         let set = self.policies();
         let (evidence, _) = self.evidence(node, &facts, &set, &saved);

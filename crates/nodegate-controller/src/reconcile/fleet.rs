@@ -10,7 +10,7 @@ use crate::node::NodeObject;
 impl Reconciler {
     /// Takes up a version of a node for the metrics.
     pub(crate) fn note_in_fleet(&self, node: &NodeObject, now: Timestamp) {
-        let member = node.facts().ok().map(|facts| Member {
+        let member = node.text().facts().ok().map(|facts| Member {
             created: node.created().map(|created| created.as_second()),
             pending: self.is_pending(&facts),
             completed: false,

@@ -9,7 +9,8 @@ use nodegate_policy::gpu::probed::differences;
 impl Reconciler {
     /// Compares the labels of a node. An event reports differences when they are first seen or become others.
     pub(crate) fn compare_hardware(&self, node: &NodeObject) {
-        let Ok(facts) = node.facts() else { return };
+        let text = node.text();
+        let Ok(facts) = text.facts() else { return };
         let found = differences(facts.labels());
         let mut memory = self.memory();
         let report = memory.living(node).is_some_and(|known| known.hardware.note(&found, Instant::now()));

@@ -38,7 +38,7 @@ impl Reconciler {
         if !is_join || self.with_memory(node, NodeMemory::is_news_of_join) != Some(true) {
             return;
         }
-        let Join { by_admission, by_controller, restored } = join(facts, node.claims(), plan, change);
+        let Join { by_admission, by_controller, restored } = join(facts, &node.claims(), plan, change);
         for (reason, what, keys) in [
             ("Admitted", "set at admission", by_admission),
             ("Completed", "set by the controller after admission", by_controller),
@@ -256,14 +256,15 @@ mod tests {
         let node = json!({"metadata": {"name": "n", "uid": "u", "labels": {"tier": "gold", "own": "kubelet", "persist.demo/a": "1"},
             "managedFields": claims}, "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}});
         let node = NodeObject::read(&node.to_string()).unwrap();
-        let facts = node.facts().unwrap();
+        let text = node.text();
+        let facts = text.facts().unwrap();
         let saved =
             json!({"nodeName": "n", "nodeUID": "before", "labels": {"persist.demo/a": "1", "persist.demo/b": "2"}});
         let stored = StoredNode {
             pools: None,
             node: &facts,
             version: None,
-            claims: node.claims(),
+            claims: &node.claims(),
             saved: &serde_json::from_value(saved).unwrap(),
             inventory: None,
             registered: true,
@@ -276,7 +277,7 @@ mod tests {
         };
         let plan = plan_reconcile(&set, &stored);
         let change = plan.change(|_| true, |_, _| false);
-        let join = join(&facts, node.claims(), &plan, change.as_ref());
+        let join = join(&facts, &node.claims(), &plan, change.as_ref());
         let of = |key: &str| format!("{key} (policy fleet, rule role)");
         assert_eq!(
             join.by_admission,

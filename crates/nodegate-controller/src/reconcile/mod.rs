@@ -211,7 +211,7 @@ impl Reconciler {
 
     /// Why a node is processed.
     pub(crate) fn urgency(&self, node: &NodeObject) -> Urgency {
-        match node.facts() {
+        match node.text().facts() {
             Ok(facts) if self.is_pending(&facts) => Urgency::Joining,
             Ok(_) | Err(_) => Urgency::Routine,
         }
@@ -263,7 +263,7 @@ impl Reconciler {
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),
-            claims: node.claims(),
+            claims: &node.claims(),
             saved,
             pools: Some(&self.maps.states().pools()),
             inventory: Some(&self.inventory.of(node.name())),
@@ -302,7 +302,8 @@ impl Reconciler {
             Some(true) => return Ok(Done { again: Some(SEEN), ..Done::default() }),
             None => return Ok(Done::default()),
         }
-        let facts = node.facts()?;
+        let text = node.text();
+        let facts = text.facts()?;
         let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
         let (evidence, wait) = self.evidence(node, &facts, &set, &saved);
@@ -371,13 +372,14 @@ impl Reconciler {
 
     /// The second in which a node was created that is pending; `None` if it is not.
     pub(crate) fn pending_since(&self, node: &NodeObject) -> Option<i64> {
-        let created = node.created().filter(|_| node.facts().is_ok_and(|facts| self.is_pending(&facts)))?;
+        let created = node.created().filter(|_| node.text().facts().is_ok_and(|facts| self.is_pending(&facts)))?;
         Some(created.as_second())
     }
 
     /// What a pending node waits for.
     pub(crate) fn awaited_by(&self, node: &NodeObject) -> Awaited {
-        let Ok(facts) = node.facts() else { return Awaited::default() };
+        let text = node.text();
+        let Ok(facts) = text.facts() else { return Awaited::default() };
         let set = self.policies();
         let (_, saved) = self.stored_and_saved(node, &facts);
         let evidence = self.evidence(node, &facts, &set, &saved).0;

@@ -90,7 +90,8 @@ impl Reconciler {
     /// Removes only the pending taints from a node that has been pending for too long. Returns how long to wait for the node's
     /// write budget, if that does not permit it now.
     pub(crate) async fn release(&self, node: &NodeObject) -> Result<Option<Duration>, Failure> {
-        let facts = node.facts()?;
+        let text = node.text();
+        let facts = text.facts()?;
         let Some(change) = NodeChange::without_taints(self.pending().on(&facts).cloned()) else { return Ok(None) };
         if let Err(wait) = self.afford(node, 1) {
             return Ok(Some(wait));

@@ -21,13 +21,14 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
     for found in found {
         let node = NodeObject::read(&found.node.to_string())?;
         let record = saved.get(node.name()).cloned().unwrap_or_default();
-        let facts = node.facts()?;
+        let text = node.text();
+        let facts = text.facts()?;
         let evidence = Evidence::of_stored(&facts, &record, true);
         let stored = StoredNode {
             pools: None,
             node: &facts,
             version: None,
-            claims: node.claims(),
+            claims: &node.claims(),
             saved: &record,
             inventory: None,
             registered: true,

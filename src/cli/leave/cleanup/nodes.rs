@@ -102,7 +102,7 @@ impl Cleaner<'_> {
     }
 
     fn identity(&self, node: &NodeObject) -> Option<String> {
-        self.maps.identity_of(machine(&node.facts().ok()?))
+        self.maps.identity_of(machine(&node.text().facts().ok()?))
     }
 
     async fn each(&self, nodes: Vec<Read>, fleet: &mut Fleet) -> anyhow::Result<()> {
@@ -160,7 +160,8 @@ impl Cleaner<'_> {
 
     async fn attempt(&self, node: &NodeObject) -> anyhow::Result<Attempt> {
         let name = node.name().to_owned();
-        let facts = match node.facts() {
+        let text = node.text();
+        let facts = match text.facts() {
             Ok(facts) => facts,
             Err(error) => {
                 let error = Some(error.to_string());
@@ -173,7 +174,7 @@ impl Cleaner<'_> {
             pools: None,
             node: &facts,
             version: None,
-            claims: node.claims(),
+            claims: &text.claims(),
             saved: &saved,
             inventory: Some(&self.inventory.of(node.name())),
             registered: true,
@@ -211,7 +212,7 @@ impl Cleaner<'_> {
     async fn read_back(&self, node: &str, change: &NodeChange, keys: &mut [KeyCleanup]) -> anyhow::Result<bool> {
         let there = match self.nodes.get(node).await? {
             Some(Ok(stored)) => {
-                stored.facts().map_or_else(|_| Vec::new(), |facts: NodeFacts<'_>| not_taken(&facts, change))
+                stored.text().facts().map_or_else(|_| Vec::new(), |facts: NodeFacts<'_>| not_taken(&facts, change))
             }
             Some(Err(_)) | None => Vec::new(),
         };

@@ -205,7 +205,7 @@ impl<'a> Gathering<'a> {
         self.report.nodes += 1;
         let read = member.and_then(|member| {
             let error = |why: String| Unreadable { name: member.node.name().to_owned(), why };
-            let json = serde_json::from_str(member.node.text()).map_err(|wrong| error(wrong.to_string()))?;
+            let json = serde_json::from_str(member.json()).map_err(|wrong| error(wrong.to_string()))?;
             member.facts().map_err(|wrong| error(wrong.to_string()))?;
             Ok((member, json))
         });

@@ -109,7 +109,7 @@ async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Violation>
             let json = node.and_then(|node| {
                 let unreadable =
                     |error: serde_json::Error| Unreadable { name: node.name().to_owned(), why: error.to_string() };
-                serde_json::from_str(node.text()).map_err(unreadable)
+                serde_json::from_str(node.text().json()).map_err(unreadable)
             });
             match json {
                 Ok(json) => found.push(json),

@@ -115,7 +115,7 @@ impl<'a> Groups<'a> {
             self.without_pool += 1;
             return Ok(());
         };
-        let object = serde_json::from_str(member.node.text())?;
+        let object = serde_json::from_str(member.json())?;
         let no_answers = InventoryAnswers::default();
         let known = Newcomer {
             evidence: stored.evidence,

@@ -16,10 +16,10 @@ use crate::cli::shared::node_files::Found;
 use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
-use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
+use nodegate_controller::{NodeApi, NodeObject, NodeText, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PoolMemory, Publishers, StoredNode,
+    Claims, Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PoolMemory, Publishers, StoredNode,
 };
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
@@ -28,6 +28,8 @@ use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 pub(in crate::cli) struct KnownNode {
     /// The node.
     pub(in crate::cli) node: NodeObject,
+    text: NodeText,
+    claims: Claims,
     /// Its saved state.
     pub(in crate::cli) saved: SavedState,
     /// What pools remember.
@@ -56,15 +58,29 @@ impl KnownNode {
         identity: Identity,
         elsewhere: Publishers,
     ) -> Self {
-        let facts = node.facts().ok();
+        let text = node.text();
+        let facts = text.facts().ok();
         let identified = facts.as_ref().is_some_and(|facts| identity.of(machine(facts)).is_some());
         // Only the leader knows whether the guard was there when the node was created, and it has recorded the evidence then.
         let evidence = facts.as_ref().and_then(|facts| Evidence::of_stored(facts, &saved, false));
         drop(facts);
+        let claims = text.claims();
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
         let patched_taints = BTreeSet::new();
         let pools = Arc::default();
-        Self { node, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence }
+        Self {
+            node,
+            text,
+            claims,
+            saved,
+            pools,
+            inventory,
+            registered,
+            identified,
+            patched_taints,
+            elsewhere,
+            evidence,
+        }
     }
 
     /// The same node, in a cluster where pools remember this.
@@ -85,9 +101,10 @@ impl KnownNode {
         let node = NodeObject::read(&node.to_string()).map_err(|Unreadable { name, why }| {
             anyhow::anyhow!("{}: {why}", if name.is_empty() { "a node without a name" } else { &name })
         })?;
+        let text = node.text();
         let patched_taints = match &saved {
             Some(_) => BTreeSet::new(),
-            None => node.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect(),
+            None => text.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect(),
         };
         let saved = saved.unwrap_or_else(|| SavedState {
             node_name: node.name().to_owned(),
@@ -95,9 +112,12 @@ impl KnownNode {
             ..SavedState::default()
         });
         let (pools, inventory) = (Arc::default(), Arc::default());
-        let evidence = Evidence::of_stored(&node.facts()?, &saved, true);
+        let evidence = Evidence::of_stored(&text.facts()?, &saved, true);
+        let claims = text.claims();
         Ok(Self {
             node,
+            text,
+            claims,
             saved,
             pools,
             inventory,
@@ -114,16 +134,33 @@ impl KnownNode {
     /// # Errors
     /// Returns an error if a field has an unexpected type.
     pub(in crate::cli) fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
-        self.node.facts()
+        self.text.facts()
+    }
+
+    /// The JSON of the node.
+    pub(in crate::cli) fn json(&self) -> &str {
+        self.text.json()
     }
 
     /// The node as `plan_reconcile` takes it.
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
-        let Self { node, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence } = self;
+        let Self {
+            node: _,
+            text: _,
+            claims,
+            saved,
+            pools,
+            inventory,
+            registered,
+            identified,
+            patched_taints,
+            elsewhere,
+            evidence,
+        } = self;
         StoredNode {
             node: facts,
             version: None,
-            claims: node.claims(),
+            claims,
             saved,
             pools: Some(pools),
             inventory: Some(inventory),
@@ -175,7 +212,7 @@ pub(in crate::cli) async fn each(
         let page = api.page(next.as_deref(), |node| read.push(node)).await.context("could not list nodes")?;
         for node in read {
             take(node.map(|node| {
-                let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
+                let saved = node.text().facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
                 let inventory = inventories.of(node.name());
                 let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
                 KnownNode::of_cluster(node, saved, inventory, since, known.identity, maps.states().publishers())

@@ -36,7 +36,8 @@ impl LeaderSession {
                 .state()
                 .iter()
                 .filter_map(|node| {
-                    let facts = node.facts().ok()?;
+                    let text = node.text();
+                    let facts = text.facts().ok()?;
                     states.get(machine(&facts)).map(|state| Identity::key(&state))
                 })
                 .collect();

@@ -21,7 +21,7 @@ impl LeaderSession {
         let mut findings = Findings::default();
         let mut losing = 0;
         for (count, node) in nodes.iter().enumerate() {
-            if let Ok(facts) = node.facts() {
+            if let Ok(facts) = node.text().facts() {
                 let (_, saved) = self.reconciler.stored_and_saved(node, &facts);
                 let evidence = self.reconciler.evidence(node, &facts, &set, &saved).0;
                 let verdict = violations(&set, &facts, evidence.as_ref());

@@ -111,7 +111,7 @@ fn rejected_claims_are_recorded_with_the_number_of_those_without_a_name() {
     let arrival = Arrival { decision: &decision, returned: false, admitted: true };
     let mut history = History::new(false);
     for _ in 0..2 {
-        history.arrived(&node, &node.facts().unwrap(), &arrival, rejected.clone());
+        history.arrived(&node, &node.text().facts().unwrap(), &arrival, rejected.clone());
     }
     let rows = history.pending.take().unwrap().changes.into_iter();
     let rows: Vec<_> = rows.map(|row| (row.how, row.field, row.key, row.new, row.rule)).collect();
@@ -129,13 +129,14 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
     let spec = json!({"rules": [{"name": "tier", "labels": {"tier": "gold"}}]});
     let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
     let before = written(&json!({"old": "a"}), &[("kubelet", 1)]);
-    let facts = before.facts().unwrap();
+    let text = before.text();
+    let facts = text.facts().unwrap();
     let saved = json!({"nodeName": "n1", "nodeUID": "u", "owned": {"labels": {"old": "a"}}});
     let stored = StoredNode {
         pools: None,
         node: &facts,
         version: None,
-        claims: before.claims(),
+        claims: &before.claims(),
         saved: &serde_json::from_value(saved).unwrap(),
         inventory: None,
         registered: true,
