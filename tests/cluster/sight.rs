@@ -95,8 +95,7 @@ async fn a_node_with_many_empty_images_does_not_exhaust_the_leaders_memory() {
     for name in ["kept-images", "kept-beside"] {
         admin.delete(name).await;
     }
-    let policies = &["tests/cluster/keeping.yaml", "tests/cluster/images.yaml"];
-    let nodegate = Nodegate::start(cluster.plane, &Setup { policies, ..setup() });
+    let nodegate = Nodegate::start(cluster.plane, &setup());
     until_led(&nodegate).await;
     Requester::kubelet(cluster.plane, "kept-images").await.create(&node("kept-images", json!({}))).await.unwrap();
     admin.eventually("kept-images", "kept", |node| label(node, ROLE).is_some()).await;
