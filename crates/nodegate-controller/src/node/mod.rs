@@ -36,7 +36,9 @@ pub(super) use self::watch::{WatchEvent, follow};
 
 /// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node
 /// with 50 images take about 20 KiB.
-const FIELD: Bound = Bound::Bytes { value: 64 * 1024, text: 4 * 1024 };
+const FIELD: Bound = Bound::Bytes { value: FIELD_MAX, text: 4 * 1024 };
+/// Maximum size of such a field, in bytes.
+const FIELD_MAX: usize = 64 * 1024;
 
 /// A Node without its `managedFields`, which are half of it, without what nobody asked for, and without fields that are larger than on
 /// any regular node. Cheap to clone.
@@ -173,12 +175,14 @@ impl Kept {
     }
 }
 
-/// Writes a field of `spec` or `status`, if somebody asks for it. Returns whether what was asked for was kept.
+/// Writes a field of `spec` or `status`, if somebody asks for it. Returns whether it could be kept, also if nobody asks: it is told who
+/// writes such large nodes.
 fn add_field(json: &mut String, parts: &Paths, (of, field): (&str, &str), value: &str) -> bool {
     if parts.member(of).is_some_and(|parts| parts.member(field).is_some()) {
         return add(json, field, value, FIELD);
     }
-    needed_by_facts(of, field, value).is_none_or(|needed| add(json, field, &needed, FIELD))
+    let fits = needed_by_facts(of, field, value).is_none_or(|needed| add(json, field, &needed, FIELD));
+    fits && value.len() <= FIELD_MAX
 }
 
 /// What is read of `metadata` at once.
@@ -298,6 +302,23 @@ mod tests {
         assert_eq!((facts.taints().len(), facts.capacity.get("cpu")), (1, Some("4")));
         assert_eq!(facts.readiness, nodegate_policy::Readiness::Settled, "the condition is there without its message");
         assert!(!text.json().contains("managedFields"));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_and_facts_are_kept_and_a_large_field_is_named_all_the_same() {
+        let images = vec!["{}"; 30_000].join(",");
+        let text = format!(
+            r#"{{"kind": "Node", "metadata": {{"name": "n", "labels": {{"a": "b"}}}}, "spec": {{"podCIDR": "c", "providerID": "p"}},
+                "status": {{"images": [{images}], "phase": "x", "conditions": [{{"type": "Other"}}, {{"type": "Ready"}}]}}}}"#
+        );
+        let read = |parts: Paths| NodeObject::read_parts(&text, &Arc::new(parts)).unwrap();
+        let node = read(Paths::Whole.under(&["status", "phase"]));
+        let kept: serde_json::Value = serde_json::from_str(node.text().json()).unwrap();
+        let expected = serde_json::json!({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {"providerID": "p"},
+            "status": {"phase": "x", "conditions": [{"type": "Ready"}]}});
+        assert_eq!(kept, expected);
+        assert_eq!(node.left_out().collect::<Vec<_>>(), ["status.images"]);
+        assert!(!read(Paths::default()).text().json().contains("phase"));
     }
 
     #[test]
