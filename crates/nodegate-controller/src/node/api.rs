@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::event::{Changed, changed};
 use super::pieces::{LineCutter, ListCutter, Part, Piece};
-use super::{NodeObject, Unreadable, text_at};
+use super::{NodeObject, Reading, Unreadable, text_at};
 use nodegate_base::kube_error::in_words;
 use nodegate_base::telemetry::brief;
 use nodegate_base::traces;
@@ -85,19 +85,18 @@ pub struct Page {
 pub struct NodeApi {
     client: Client,
     request: Request,
-    /// What of each node is read.
-    parts: Arc<Paths>,
+    reading: Arc<Reading>,
 }
 
 impl NodeApi {
     /// The nodes of the cluster that `client` connects to.
     pub fn new(client: Client) -> Self {
-        Self { client, request: Request::new(Node::url_path(&(), None)), parts: Arc::new(Paths::Whole) }
+        Self { client, request: Request::new(Node::url_path(&(), None)), reading: Arc::default() }
     }
 
     /// The same nodes, of which only these parts are read.
     pub(super) fn reading(&self, parts: Arc<Paths>) -> Self {
-        Self { parts, ..self.clone() }
+        Self { reading: Arc::new(Reading::new(parts)), ..self.clone() }
     }
 
     /// Reads one page of all nodes: the first, or the one at `next`. Calls `each` for every node as it arrives.
@@ -112,7 +111,7 @@ impl NodeApi {
     async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
         let (mut answer, mut page) = (self.list((limit, ""), next).await?, Page::default());
         let take = |part| match part {
-            Part::Item(piece) => each(read(piece, &self.parts)),
+            Part::Item(piece) => each(read(piece, &self.reading)),
             Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
         };
         answer.parts(take).await?;
@@ -150,14 +149,14 @@ impl NodeApi {
             cutter.feed(&bytes);
         }
         cutter.feed(b"\n");
-        Ok(cutter.next().map(|piece| read(piece, &self.parts)))
+        Ok(cutter.next().map(|piece| read(piece, &self.reading)))
     }
 
     /// Starts a watch from a version.
     pub(super) async fn watch(&self, version: &str) -> Result<NodeEvents, NodesError> {
         let parameters = WatchParams::default().timeout(WATCH_SECONDS);
         let answer = self.open(self.request.watch(&parameters, version)).await?;
-        Ok(NodeEvents { answer, cutter: LineCutter::new(), parts: self.parts.clone() })
+        Ok(NodeEvents { answer, cutter: LineCutter::new(), reading: self.reading.clone() })
     }
 
     /// Patches a node. The response is not read: the node's kubelet decides how large it is, and the watch reports
@@ -289,7 +288,7 @@ impl Answer {
 pub(super) struct NodeEvents {
     answer: Answer,
     cutter: LineCutter,
-    parts: Arc<Paths>,
+    reading: Arc<Reading>,
 }
 
 impl NodeEvents {
@@ -297,7 +296,7 @@ impl NodeEvents {
     pub(super) async fn next(&mut self) -> Result<Option<(Changed, Option<String>)>, NodesError> {
         loop {
             if let Some(line) = self.cutter.next() {
-                return Ok(Some(changed(line, &self.parts)));
+                return Ok(Some(changed(line, &self.reading)));
             }
             match self.answer.next().await? {
                 Some(bytes) => self.cutter.feed(&bytes),
@@ -310,11 +309,11 @@ impl NodeEvents {
 /// Why an object that is cut off cannot be read.
 pub(super) const TOO_LARGE: &str = "the object is larger than any that the API server stores";
 
-fn read(piece: Piece, parts: &Arc<Paths>) -> Read {
+fn read(piece: Piece, reading: &Reading) -> Read {
     match piece {
         Piece::Head(head) => Err(Unreadable::new(&head, &[], TOO_LARGE)),
         Piece::Whole(text) => match std::str::from_utf8(&text) {
-            Ok(text) => NodeObject::read_parts(text, parts),
+            Ok(text) => NodeObject::read_parts(text, reading),
             Err(error) => Err(Unreadable::new(&text, &[], error)),
         },
     }

@@ -1,13 +1,10 @@
 //! Events of a watch of nodes.
 
-use std::sync::Arc;
-
 use nodegate_base::telemetry::brief;
-use nodegate_policy::cel::Paths;
 
 use super::api::{NodesError, Read, TOO_LARGE};
 use super::pieces::Piece;
-use super::{NodeObject, Unreadable, text_at};
+use super::{NodeObject, Reading, Unreadable, text_at};
 
 /// An event of a watch.
 #[derive(Debug)]
@@ -42,14 +39,14 @@ struct EventWire<'a> {
 }
 
 /// What a line of a watch says, and its version, if it has one.
-pub(super) fn changed(line: Piece, parts: &Arc<Paths>) -> (Changed, Option<String>) {
+pub(super) fn changed(line: Piece, reading: &Reading) -> (Changed, Option<String>) {
     let (Piece::Whole(text) | Piece::Head(text)) = &line;
     let kind = text_at(text, &["type"]).unwrap_or_default();
     let version = text_at(text, &["object", "metadata", "resourceVersion"]);
     let node = |of: fn(Read) -> Changed| match &line {
         Piece::Head(_) => of(Err(Unreadable::new(text, &["object"], TOO_LARGE))),
         Piece::Whole(text) => match serde_json::from_slice::<EventWire<'_>>(text) {
-            Ok(event) => match NodeObject::read_parts(event.object.get(), parts) {
+            Ok(event) => match NodeObject::read_parts(event.object.get(), reading) {
                 Err(unreadable) if unreadable.name.is_empty() => Changed::Damaged(Box::new(of(Err(unreadable)))),
                 read => of(read),
             },

@@ -17,11 +17,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::ClusterResourceScope;
+use kube::runtime::reflector::Lookup;
 
-use self::packed::Packed;
+use self::packed::{Packed, Samples};
 use self::text::{Bound, Fields, copy};
 use nodegate_base::telemetry::brief;
 use nodegate_policy::cel::Paths;
@@ -40,6 +39,28 @@ const FIELD: Bound = Bound::Bytes { value: FIELD_MAX, text: 4 * 1024 };
 /// Maximum size of such a field, in bytes.
 const FIELD_MAX: usize = 64 * 1024;
 
+/// How nodes are read.
+#[derive(Debug)]
+struct Reading {
+    /// What of them.
+    parts: Arc<Paths>,
+    /// Nodes that were read so before.
+    samples: Samples,
+}
+
+impl Reading {
+    fn new(parts: Arc<Paths>) -> Self {
+        Self { parts, samples: Samples::default() }
+    }
+}
+
+impl Default for Reading {
+    /// All of them.
+    fn default() -> Self {
+        Self::new(Arc::new(Paths::Whole))
+    }
+}
+
 /// A Node without its `managedFields`, which are half of it, without what nobody asked for, and without fields that are larger than on
 /// any regular node. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -48,8 +69,8 @@ pub struct NodeObject(Arc<Kept>);
 /// What is kept of a node.
 #[derive(Clone, Debug)]
 struct Kept {
-    /// Name, uid, resource version and timestamps; the rest is in the text.
-    metadata: ObjectMeta,
+    /// The rest is in the text.
+    metadata: Metadata,
     /// Fields that were too large to be kept (`status.images`); they are `null` in expressions.
     left_out: Box<[Box<str>]>,
     packed: Packed,
@@ -86,15 +107,15 @@ impl NodeObject {
     /// Returns an error if the text is not an object with metadata, or if a field that decisions depend on has an
     /// unexpected type.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
-        Self::read_parts(text, &Arc::new(Paths::Whole))
+        Self::read_parts(text, &Reading::default())
     }
 
-    /// Reads these parts of a Node, as [`NodeObject::read`] does. An expression that reads another part has no answer.
+    /// Reads parts of a Node, as [`NodeObject::read`] does. An expression that reads another part has no answer.
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn read_parts(text: &str, parts: &Arc<Paths>) -> Result<Self, Unreadable> {
-        Kept::read(text, parts)
+    fn read_parts(text: &str, reading: &Reading) -> Result<Self, Unreadable> {
+        Kept::read(text, reading)
             .map(|kept| Self(Arc::new(kept)))
             .map_err(|why| Unreadable::new(text.as_bytes(), &[], why))
     }
@@ -106,32 +127,32 @@ impl NodeObject {
 
     /// The name.
     pub fn name(&self) -> &str {
-        self.0.metadata.name.as_deref().unwrap_or_default()
+        &self.0.metadata.name
     }
 
     /// The uid.
     pub fn uid(&self) -> &str {
-        self.0.metadata.uid.as_deref().unwrap_or_default()
+        &self.0.metadata.uid
     }
 
     /// The resource version.
     pub fn resource_version(&self) -> &str {
-        self.0.metadata.resource_version.as_deref().unwrap_or_default()
+        &self.0.metadata.resource_version
     }
 
     /// When it was created.
     pub fn created(&self) -> Option<Timestamp> {
-        self.0.metadata.creation_timestamp.as_ref().map(|time| time.0)
+        self.0.metadata.created
     }
 
     /// Whether it is being deleted.
     pub fn is_leaving(&self) -> bool {
-        self.0.metadata.deletion_timestamp.is_some()
+        self.0.metadata.deleted.is_some()
     }
 
     /// When its deletion was requested, if it is being deleted.
     pub fn deleted(&self) -> Option<Timestamp> {
-        self.0.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+        self.0.metadata.deleted
     }
 
     /// The fields that were too large to be kept, such as `status.images`.
@@ -146,8 +167,8 @@ impl NodeObject {
 }
 
 impl Kept {
-    fn read(text: &str, parts: &Arc<Paths>) -> Result<Self, String> {
-        let (mut json, mut metadata, mut left_out) = (String::from("{"), Metadata::default(), Vec::new());
+    fn read(text: &str, Reading { parts, samples }: &Reading) -> Result<Self, String> {
+        let (mut json, mut metadata, mut left_out) = (String::from("{"), (Metadata::default(), ""), Vec::new());
         for (field, value) in fields("the node", text)? {
             match &*field {
                 "metadata" => metadata = Metadata::read(value, &mut json)?,
@@ -169,8 +190,8 @@ impl Kept {
         }
         json.push('}');
         NodeFacts::parse(&json).map_err(|error| error.to_string())?;
-        let Metadata { metadata, managed_fields } = metadata;
-        let packed = Packed::new(json, managed_fields);
+        let (metadata, managed_fields) = metadata;
+        let packed = Packed::new(json, managed_fields, samples);
         Ok(Self { metadata, left_out: left_out.into(), packed, parts: Arc::clone(parts) })
     }
 }
@@ -186,39 +207,42 @@ fn add_field(json: &mut String, parts: &Paths, (of, field): (&str, &str), value:
 }
 
 /// What is read of `metadata` at once.
-#[derive(Default)]
-struct Metadata<'t> {
-    metadata: ObjectMeta,
-    managed_fields: &'t str,
+#[derive(Clone, Debug, Default)]
+struct Metadata {
+    name: Box<str>,
+    uid: Box<str>,
+    resource_version: Box<str>,
+    created: Option<Timestamp>,
+    deleted: Option<Timestamp>,
 }
 
-impl<'t> Metadata<'t> {
-    /// Writes the other fields.
-    fn read(text: &'t str, json: &mut String) -> Result<Self, String> {
-        let mut read = Self::default();
+impl Metadata {
+    /// Writes the other fields, and returns `managedFields`.
+    fn read<'t>(text: &'t str, json: &mut String) -> Result<(Self, &'t str), String> {
+        let (mut read, mut managed_fields) = (Self::default(), "");
         open(json, "metadata");
         json.push('{');
         for (field, value) in fields("metadata", text)? {
             let fault = |error: serde_json::Error| format!("metadata.{field}: {}", without_place(&error));
-            let text = || serde_json::from_str::<Option<String>>(value).map_err(fault);
+            let text = || serde_json::from_str::<Option<Box<str>>>(value).map(Option::unwrap_or_default).map_err(fault);
             let time = || serde_json::from_str(value).map_err(fault);
             match &*field {
                 "managedFields" => {
-                    read.managed_fields = value;
+                    managed_fields = value;
                     continue;
                 }
-                "name" => read.metadata.name = text()?,
-                "uid" => read.metadata.uid = text()?,
-                "resourceVersion" => read.metadata.resource_version = text()?,
-                "creationTimestamp" => read.metadata.creation_timestamp = time()?,
-                "deletionTimestamp" => read.metadata.deletion_timestamp = time()?,
+                "name" => read.name = text()?,
+                "uid" => read.uid = text()?,
+                "resourceVersion" => read.resource_version = text()?,
+                "creationTimestamp" => read.created = time()?,
+                "deletionTimestamp" => read.deleted = time()?,
                 _ => {}
             }
             let bound = if matches!(&*field, "labels" | "annotations") { Bound::Whole } else { FIELD };
             add(json, &field, value, bound);
         }
         json.push('}');
-        Ok(read)
+        Ok((read, managed_fields))
     }
 }
 
@@ -246,32 +270,41 @@ pub fn machine<'a>(node: &'a NodeFacts<'_>) -> Machine<'a> {
     Machine { name: &node.name, provider_id: node.provider_id.as_deref(), system_uuid: node.system_uuid.as_deref() }
 }
 
-impl Resource for NodeObject {
+impl Lookup for NodeObject {
     type DynamicType = ();
-    type Scope = ClusterResourceScope;
 
     fn kind((): &()) -> Cow<'_, str> {
-        Node::kind(&())
+        <Node as Resource>::kind(&())
     }
 
     fn group((): &()) -> Cow<'_, str> {
-        Node::group(&())
+        <Node as Resource>::group(&())
     }
 
     fn version((): &()) -> Cow<'_, str> {
-        Node::version(&())
+        <Node as Resource>::version(&())
     }
 
     fn plural((): &()) -> Cow<'_, str> {
-        Node::plural(&())
+        <Node as Resource>::plural(&())
     }
 
-    fn meta(&self) -> &ObjectMeta {
-        &self.0.metadata
+    fn name(&self) -> Option<Cow<'_, str>> {
+        Some(self.name().into())
     }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut Arc::make_mut(&mut self.0).metadata
+    fn namespace(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// Not needed to find a node in a store, which would keep it as well.
+    fn resource_version(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// As [`Lookup::resource_version`].
+    fn uid(&self) -> Option<Cow<'_, str>> {
+        None
     }
 }
 
@@ -311,7 +344,7 @@ mod tests {
             r#"{{"kind": "Node", "metadata": {{"name": "n", "labels": {{"a": "b"}}}}, "spec": {{"podCIDR": "c", "providerID": "p"}},
                 "status": {{"images": [{images}], "phase": "x", "conditions": [{{"type": "Other"}}, {{"type": "Ready"}}]}}}}"#
         );
-        let read = |parts: Paths| NodeObject::read_parts(&text, &Arc::new(parts)).unwrap();
+        let read = |parts: Paths| NodeObject::read_parts(&text, &Reading::new(Arc::new(parts))).unwrap();
         let node = read(Paths::Whole.under(&["status", "phase"]));
         let kept: serde_json::Value = serde_json::from_str(node.text().json()).unwrap();
         let expected = serde_json::json!({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {"providerID": "p"},
