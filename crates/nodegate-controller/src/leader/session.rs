@@ -21,7 +21,7 @@ use crate::memory::fleet;
 use crate::memory::history::Sight;
 use crate::memory::node::NodeMemory;
 use crate::node::queue::{self, Again, Queue, Urgency, Wakes};
-use crate::node::{self, NodeObject};
+use crate::node::{self, NodeObject, WatchEvent};
 use crate::policies::Reports;
 use crate::reconcile::outcome::{Done, Failure};
 use crate::reconcile::{Reconciler, SEEN};
@@ -30,6 +30,7 @@ use crate::tell::remembered;
 use crate::tell::reports;
 use crate::tell::status;
 use nodegate_base::api_server;
+use nodegate_policy::cel::Paths;
 use nodegate_stores::inventory::Refresher;
 use nodegate_stores::touched::Following;
 
@@ -81,6 +82,8 @@ pub struct LeaderSession {
     reports: watch::Receiver<Reports>,
     inventory: Arc<Refresher>,
     watch_health: WatchHealth,
+    /// What was read of all nodes when they were listed last.
+    listed: watch::Sender<Arc<Paths>>,
 }
 
 impl LeaderSession {
@@ -93,7 +96,16 @@ impl LeaderSession {
         reports: watch::Receiver<Reports>,
         inventory: Arc<Refresher>,
     ) -> Self {
-        Self { client, reconciler, config, policies, reports, inventory, watch_health: WatchHealth::default() }
+        Self {
+            client,
+            reconciler,
+            config,
+            policies,
+            reports,
+            inventory,
+            watch_health: WatchHealth::default(),
+            listed: watch::Sender::default(),
+        }
     }
 
     /// Since when the watch of nodes has failed; `None` if it works.
@@ -155,8 +167,13 @@ impl LeaderSession {
             }
             std::future::pending::<()>().await;
         };
+        let take = |seen| {
+            let listed = if let WatchEvent::All(parts) = &seen { Some(parts.clone()) } else { None };
+            handler.handle(seen);
+            listed.into_iter().for_each(|parts| drop(self.listed.send_replace(parts)));
+        };
         tokio::select! {
-            () = node::follow(self.reconciler.nodes(), wanted, longest, |seen| handler.handle(seen)) => {}
+            () = node::follow(self.reconciler.nodes(), wanted, longest, take) => {}
             () = follow_policies => {}
         }
     }
@@ -197,6 +214,7 @@ impl LeaderSession {
             return;
         }
         let (mut policies, mut reports) = (self.policies.clone(), self.reports.clone());
+        let mut listed = self.listed.subscribe();
         let (mut left_out, mut guard) = (self.config.annotations_left_out.clone(), self.config.guard_fault.clone());
         let (mut failing, mut answers) = (self.inventory.failing(), self.inventory.cache().touched().follow());
         policies.mark_changed();
@@ -217,6 +235,11 @@ impl LeaderSession {
                 policies.borrow_and_update();
                 let refresh = self.reconciler.policies().inventories().map(|inventory| inventory.refresh).max();
                 self.reconciler.memory().policies_changed(refresh);
+            }
+            // Until then the removals of new policies stay held back.
+            let are_read = |parts: &Arc<Paths>| parts.hold(self.reconciler.policies().stored_paths());
+            if listed.wait_for(are_read).await.is_err() {
+                return;
             }
             let mut findings = self.look_at_fleet(&store).await;
             findings.note_inventories(&failing.borrow_and_update());

@@ -89,7 +89,7 @@ impl<'a, Wake: FnMut(&NodeObject, Sight)> WatchHandler<'a, Wake> {
                     self.store.apply_watcher_event(&Event::InitApply(node));
                 }
             }
-            WatchEvent::All => {
+            WatchEvent::All(_) => {
                 let listed = std::mem::take(&mut self.listed);
                 self.watch_health.unreadable.lock().retain(|name| listed.contains(name));
                 let before = self.store.as_reader().state();

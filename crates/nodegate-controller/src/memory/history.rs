@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use crate::node::NodeObject;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::state::{Change, How};
-use nodegate_policy::{Claim, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, RejectedClaim, Strength, Writes};
+use nodegate_policy::{
+    Claim, Claims, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, RejectedClaim, Strength, Writes,
+};
 
 /// Maximum number of changes of one node that are remembered between two records.
 const PENDING_MAX: usize = 50;
@@ -25,6 +27,7 @@ struct Told {
     stamp: Option<String>,
     /// Who had written the node, and when.
     writes: Option<Writes>,
+    claims: Claims,
 }
 
 /// What the controller is about to write: a key, with its new value.
@@ -78,9 +81,9 @@ impl History {
         let Some(new) = told(node) else { return };
         let Some(old) = self.seen.replace(node.clone()).as_ref().and_then(told) else { return };
         // No field manager claims what the webhook's patch wrote.
-        let guarded = self.records_last_change && !node.claims().has_annotation(LAST_CHANGE);
+        let guarded = self.records_last_change && !new.claims.has_annotation(LAST_CHANGE);
         let stamp = new.stamp.as_ref().filter(|_| guarded && new.stamp != old.stamp);
-        let claims = node.claims();
+        let claims = &new.claims;
         // The API server tracks no fields of a node that was created without any.
         let tracked = claims.are_tracked();
         let mut changes = Vec::new();
@@ -257,7 +260,7 @@ pub(crate) fn deletion(now: Timestamp) -> Change {
 /// Nothing if it cannot be read.
 fn told(node: &NodeObject) -> Option<Told> {
     let text = node.text();
-    let facts = text.facts().ok()?;
+    let (facts, claims) = (text.facts().ok()?, text.claims());
     // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
     Some(Told {
@@ -266,7 +269,8 @@ fn told(node: &NodeObject) -> Option<Told> {
             .map(|taint| (format!("{}:{}", &*taint.key, &*taint.effect), taint.value().to_owned()))
             .collect(),
         stamp: facts.annotation(LAST_CHANGE).map(str::to_owned),
-        writes: node.claims().writes(),
+        writes: claims.writes(),
+        claims,
     })
 }
 

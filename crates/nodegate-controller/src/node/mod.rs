@@ -24,7 +24,7 @@ use self::packed::{Packed, Samples};
 use self::text::{Bound, Fields, copy};
 use nodegate_base::telemetry::brief;
 use nodegate_policy::cel::Paths;
-use nodegate_policy::{Claims, NodeFacts, needed_by_facts, without_place};
+use nodegate_policy::{Claims, NodeFacts, PolicySet, needed_by_facts, without_place};
 use nodegate_stores::state::Machine;
 
 use self::text::text_at;
@@ -71,7 +71,7 @@ pub struct NodeObject(Arc<Kept>);
 struct Kept {
     /// The rest is in the text.
     metadata: Metadata,
-    /// Fields that were too large to be kept (`status.images`); they are `null` in expressions.
+    /// Fields that were too large to be kept (`status.images`), also if nobody reads them; they are `null` in expressions.
     left_out: Box<[Box<str>]>,
     packed: Packed,
     /// What was asked for.
@@ -108,6 +108,12 @@ impl NodeObject {
     /// unexpected type.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         Self::read_parts(text, &Reading::default())
+    }
+
+    /// The same of a Node of which no expression may read anything.
+    #[cfg(test)]
+    pub(crate) fn read_for_nobody(text: &str) -> Result<Self, Unreadable> {
+        Self::read_parts(text, &Reading::new(Arc::default()))
     }
 
     /// Reads parts of a Node, as [`NodeObject::read`] does. An expression that reads another part has no answer.
@@ -160,7 +166,13 @@ impl NodeObject {
         self.0.left_out.iter().map(|field| &**field)
     }
 
-    /// The text of what is kept of it, and what that says.
+    /// Whether all of it was read that these policies look at. After a change of the policies, nodes are listed again for that; until
+    /// then nothing may be decided about them, because what is not there is neither present nor absent.
+    pub(crate) fn is_read_for(&self, policies: &PolicySet) -> bool {
+        self.0.parts.hold(policies.stored_paths())
+    }
+
+    /// The text of what is kept of it, and what that says. It is unpacked each time.
     pub fn text(&self) -> NodeText {
         self.0.packed.text(&self.0.parts)
     }

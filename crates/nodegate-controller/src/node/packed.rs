@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// Maximum size of all samples, in bytes. LZ4 looks back for 64 KiB, and a text needs room as well.
 const SAMPLES_MAX: usize = 48 * 1024;
-/// A text that takes more than this fraction of its size is unlike the samples.
+/// A text of which more than one part in so many is left is unlike the samples.
 const UNLIKE: usize = 8;
 /// Maximum size of `managedFields` that are kept as text, in bytes; of longer ones only what is used, within its own limits.
 const CLAIMS_MAX: usize = 64 * 1024;
@@ -19,10 +19,10 @@ const CLAIMS_MAX: usize = 64 * 1024;
 pub(super) struct Samples(Mutex<Arc<[u8]>>);
 
 impl Samples {
-    /// Adds the text of a node that is unlike those before, if there is room.
+    /// Adds the text of a node that is unlike those before, if there is room. No node may take all of it.
     fn add(&self, text: &[u8]) {
         let mut samples = self.0.lock();
-        if samples.len() + text.len() <= SAMPLES_MAX {
+        if text.len() <= SAMPLES_MAX / 3 && samples.len() + text.len() <= SAMPLES_MAX {
             *samples = [&**samples, text].concat().into();
         }
     }
@@ -37,7 +37,7 @@ pub(super) struct Packed {
     /// The length of the JSON.
     json: u32,
     /// The claims of `managedFields` that are too long to be kept.
-    claims: Option<Box<Claims>>,
+    claims: Option<Arc<Claims>>,
 }
 
 impl Packed {
@@ -57,7 +57,7 @@ impl Packed {
             samples: known,
             // An object that is read has at most 32 MiB.
             json: u32::try_from(length).unwrap_or_default(),
-            claims: (!is_text).then(|| Box::new(Claims::parse(managed_fields))),
+            claims: (!is_text).then(|| Arc::new(Claims::parse(managed_fields))),
         }
     }
 
@@ -78,7 +78,7 @@ pub struct NodeText {
     texts: String,
     json: usize,
     parts: Arc<Paths>,
-    claims: Option<Box<Claims>>,
+    claims: Option<Arc<Claims>>,
 }
 
 impl NodeText {

@@ -25,8 +25,8 @@ pub(crate) enum WatchEvent {
     Begin,
     /// A node of the listing.
     There(Read),
-    /// The listing is complete.
-    All,
+    /// The listing is complete; these parts of nodes were read.
+    All(Arc<Paths>),
     /// The watch has started.
     Watching,
     /// A node was added or changed.
@@ -65,7 +65,7 @@ pub(crate) async fn follow(
             None => {
                 read = parts.borrow_and_update().clone();
                 reading = nodes.reading(Arc::clone(&read));
-                list(&reading, &mut seen).await.map(|listed| version = Some(listed))
+                list(&reading, &read, &mut seen).await.map(|listed| version = Some(listed))
             }
             Some(from) => tokio::select! {
                 outcome = watch(&reading, from, &mut damaged, &mut works, &mut seen) => outcome,
@@ -92,14 +92,14 @@ pub(crate) async fn follow(
 }
 
 /// Lists all nodes. Returns the version of the listing.
-async fn list(nodes: &NodeApi, seen: &mut impl FnMut(WatchEvent)) -> Result<String, NodesError> {
+async fn list(nodes: &NodeApi, parts: &Arc<Paths>, seen: &mut impl FnMut(WatchEvent)) -> Result<String, NodesError> {
     seen(WatchEvent::Begin);
     let mut next = None;
     loop {
         let page = nodes.page(next.as_deref(), |node| seen(WatchEvent::There(node))).await?;
         next = page.next;
         if next.is_none() {
-            seen(WatchEvent::All);
+            seen(WatchEvent::All(Arc::clone(parts)));
             return page.resource_version.ok_or_else(|| {
                 NodesError::Broken("the list of nodes has no resourceVersion, so they cannot be watched".to_owned())
             });

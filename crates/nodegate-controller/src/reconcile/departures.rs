@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Reconciler;
 use super::outcome::{Done, Failure};
 use super::records::dated;
+use super::{Reconciler, SEEN};
 use crate::memory::departures::Departure;
 use crate::memory::history::deletion;
 use crate::node::NodeObject;
@@ -79,7 +79,12 @@ impl Reconciler {
         // write lacks what that write restored, which the record has.
         // The answer to that write may have come after the node was seen to be gone.
         let is_behind = self.with_memory(node, |known| known.is_replaced(node)) == Some(true);
-        let last = if plan.first_sight || is_behind { SavedState::clone(&stored) } else { plan.record(None) };
+        // A node that is gone is not read again for new policies.
+        let last = if plan.first_sight || is_behind || !node.is_read_for(&set) {
+            SavedState::clone(&stored)
+        } else {
+            plan.record(None)
+        };
         let record = SavedState { deleted_at: Some(at.to_string()), ..last };
         let history: Vec<Change> = changes.iter().cloned().chain([deletion(*at)]).collect();
         let Some(record) = self.to_store(&facts, &stored, record, &history) else { return Ok(()) };
@@ -93,10 +98,13 @@ impl Reconciler {
 
     /// Records a node that is being deleted: what people change until it is gone is saved, and nothing is set anymore.
     pub(crate) async fn record_leaving(&self, node: &NodeObject) -> Result<Done, Failure> {
+        let set = self.policies();
+        if !node.is_read_for(&set) {
+            return Ok(Done { again: Some(SEEN), ..Done::default() });
+        }
         let text = node.text();
         let facts = text.facts()?;
         let (stored, saved) = self.stored_and_saved(node, &facts);
-        let set = self.policies();
         let (evidence, _) = self.evidence(node, &facts, &set, &saved);
         let plan = self.look(node, &facts, &set, &saved, evidence.as_ref());
         let mut done = Done::default();
@@ -172,6 +180,31 @@ mod tests {
     fn node(version: &str) -> NodeObject {
         let text = json!({"metadata": {"name": "n", "uid": "new", "resourceVersion": version}}).to_string();
         NodeObject::read(&text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn nothing_is_decided_about_a_node_that_was_not_read_for_the_policies_in_force() {
+        let record: SavedState =
+            serde_json::from_value(json!({"nodeName": "n", "nodeUID": "new", "labels": {OWN: "a"}})).unwrap();
+        let rule = json!({"name": "r", "match": {"expression": "has(node.status.phase)"}, "labels": {"tier": "gold"}});
+        let spec = json!({"rules": [rule], "persist": {"labels": [OWN]}});
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let reconciler = fixture::reconciler(api_server(&record, false), set, fixture::config());
+        reconciler.maps().read(|_| {}).await.unwrap();
+        let text = json!({"metadata": {"name": "n", "uid": "new", "resourceVersion": "10", "labels": {OWN: "b"}}});
+        let node = NodeObject::read_for_nobody(&text.to_string()).unwrap();
+        reconciler.memory().sees(&node, Timestamp::now(), Sight::Listed);
+        for done in [reconciler.reconcile(&node, Urgency::Routine).await, reconciler.record_leaving(&node).await] {
+            assert_eq!(done.unwrap().again, Some(SEEN));
+        }
+        let stored = || {
+            let [stored] = reconciler.maps().states().all().try_into().unwrap();
+            stored
+        };
+        assert_eq!(*stored(), record);
+        reconciler.memory().left(node, Timestamp::now());
+        reconciler.record_departures().await;
+        assert!(stored().deleted_at.is_some() && stored().labels == record.labels, "{:?}", stored());
     }
 
     #[tokio::test]

@@ -302,9 +302,12 @@ impl Reconciler {
             Some(true) => return Ok(Done { again: Some(SEEN), ..Done::default() }),
             None => return Ok(Done::default()),
         }
+        let set = self.policies();
+        if !node.is_read_for(&set) {
+            return Ok(Done { again: Some(SEEN), ..Done::default() });
+        }
         let text = node.text();
         let facts = text.facts()?;
-        let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
         let (evidence, wait) = self.evidence(node, &facts, &set, &saved);
         if wait.is_some() {

@@ -318,7 +318,7 @@ impl<'a> View<'a> {
     fn read(&self, paths: &Paths) -> Result<Excerpt<'a>, String> {
         let read = self.facts.object.read(paths, self.budget());
         // Expressions always see labels and taints, if only that there are none.
-        read.map(|object| object.completed()).map_err(|error| format!("the object could not be parsed: {error}"))
+        read.map(|object| object.completed()).map_err(|error| format!("the object could not be read: {error}"))
     }
 
     fn evaluate<T>(

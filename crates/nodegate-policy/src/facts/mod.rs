@@ -155,13 +155,13 @@ impl<'a> ObjectText<'a> {
     /// The same object, located by the name of its first field, which is borrowed from the same text. So the text before it
     /// in a review is not parsed again.
     fn found_by(self, first_field: Option<&'a str>) -> Self {
-        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text) | Self::PartsOf(text, _)) = self;
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self else { return self };
         let found = || {
             let name = first_field?.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
             let before = text.get(..name)?.strip_suffix('"')?.trim_end().strip_suffix('{')?;
             text.get(before.len()..)
         };
-        if matches!(self, Self::PartsOf(..)) { self } else { found().map_or(self, Self::Here) }
+        found().map_or(self, Self::Here)
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) struct MetadataWire<'a> {
     pub(super) owner_references: Option<IgnoredAny>,
 }
 
+/// Each field is one of [`needed_by_facts`], and so is each of [`StatusWire`].
 #[derive(Default, serde::Deserialize)]
 pub(super) struct SpecWire<'a> {
     #[serde(rename = "providerID", borrow, default)]

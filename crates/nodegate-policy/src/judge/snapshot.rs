@@ -155,7 +155,7 @@ impl<'a> NodeSnapshot<'a> {
 
     fn read(&self, paths: &Paths) -> Result<Excerpt<'a>, String> {
         let object = self.facts.object.read(paths, self.budget());
-        let object = object.map_err(|error| format!("the object could not be parsed: {error}"))?.completed();
+        let object = object.map_err(|error| format!("the object could not be read: {error}"))?.completed();
         let edits: Vec<Edit<'a>> = self.instead.iter().filter_map(edit).collect();
         Ok(if edits.is_empty() { object } else { object.edited(&edits, paths, self.budget()).completed() })
     }

@@ -106,8 +106,9 @@ impl PolicySet {
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
         let mut stored_paths = Paths::default();
-        for ReadPaths { node, object, old_object, written, request: _, item: _, key: _ } in read {
-            [node, object, old_object, written].into_iter().for_each(|paths| stored_paths.merge(paths));
+        // `written` has what is read of `object` and `oldObject`.
+        for ReadPaths { node, written, object: _, old_object: _, request: _, item: _, key: _ } in read {
+            [node, written].into_iter().for_each(|paths| stored_paths.merge(paths));
         }
         let given_by_default = Arc::new(GivenByDefault::of(&parts.rules));
         let given_of_publishers = Arc::new(given_of_publishers(&parts.rules));

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::reflector;
@@ -52,7 +54,11 @@ fn handled(events: Vec<WatchEvent>) -> (Reconciler, WatchHealth, Vec<String>, Ve
 
 fn listing(nodes: Vec<Read>) -> Vec<WatchEvent> {
     let nodes = nodes.into_iter().map(WatchEvent::There);
-    [WatchEvent::Begin].into_iter().chain(nodes).chain([WatchEvent::All, WatchEvent::Watching]).collect()
+    [WatchEvent::Begin]
+        .into_iter()
+        .chain(nodes)
+        .chain([WatchEvent::All(Arc::default()), WatchEvent::Watching])
+        .collect()
 }
 
 #[tokio::test]
@@ -75,7 +81,7 @@ async fn a_node_that_cannot_be_read_is_forgotten_but_has_not_left() {
             WatchEvent::Begin,
             WatchEvent::There(node("a", "a1", EARLY)),
             WatchEvent::There(unreadable("b")),
-            WatchEvent::All,
+            WatchEvent::All(Arc::default()),
         ]
         .into(),
         vec![WatchEvent::Changed(node("a", "a1", EARLY)), WatchEvent::Changed(unreadable("b"))],

@@ -40,7 +40,7 @@ fn told(seen: WatchEvent) -> String {
     match seen {
         WatchEvent::Begin => "begin".to_owned(),
         WatchEvent::There(read) => format!("there {}", name(read)),
-        WatchEvent::All => "all".to_owned(),
+        WatchEvent::All(_) => "all".to_owned(),
         WatchEvent::Watching => "watching".to_owned(),
         WatchEvent::Changed(read) => format!("changed {}", name(read)),
         WatchEvent::Gone(read) => format!("gone {}", name(read)),
@@ -190,14 +190,14 @@ async fn after_a_watch_that_worked_the_delays_begin_anew_and_none_exceeds_the_lo
 async fn when_more_of_nodes_is_wanted_they_are_listed_again_and_when_less_is_they_are_not() {
     let node = r#"{"metadata":{"name":"a","resourceVersion":"1"},"status":{"images":[1],"phase":"x"}}"#;
     let listed = list(r#"{"resourceVersion":"9"}"#, &[node.to_owned()]);
-    let (nodes, script) = scripted(&[(200, &listed), (200, ""), (200, &listed)]);
+    let (nodes, script) = scripted(&[(200, &listed)]);
     let of = |field: &str| Arc::new(Paths::Whole.under(&["status", field]));
     let (wanted, parts) = tokio::sync::watch::channel(of("phase"));
     let kept = Mutex::new(Vec::new());
-    let note = |one| {
-        if let WatchEvent::There(Ok(node)) = one {
-            kept.lock().unwrap().push(node.text().json().to_owned());
-        }
+    let note = |one| match one {
+        WatchEvent::There(Ok(node)) => kept.lock().unwrap().push(node.text().json().to_owned()),
+        WatchEvent::All(parts) => kept.lock().unwrap().push(format!("{parts:?}")),
+        _ => {}
     };
     let mut following = std::pin::pin!(follow(&nodes, parts, Duration::from_secs(30), note));
     let mut until_asked = async |requests: usize| {
@@ -207,15 +207,18 @@ async fn when_more_of_nodes_is_wanted_they_are_listed_again_and_when_less_is_the
         }
         assert!(following.as_mut().now_or_never().is_none());
     };
-    until_asked(3).await;
+    until_asked(2).await;
     wanted.send_replace(Arc::default());
-    until_asked(3).await;
+    until_asked(2).await;
+    script.lock().unwrap().0.push_back((200, listed.clone()));
     wanted.send_replace(of("images"));
     until_asked(4).await;
     let requests = script.lock().unwrap().1.clone();
-    assert!(requests[2].contains("watch=true") && !requests[3].contains("watch=true"), "{requests:?}");
+    let watches: Vec<bool> = requests.iter().map(|request| request.contains("watch=true")).collect();
+    assert_eq!(watches, [false, true, false, true], "{requests:?}");
     let kept = kept.lock().unwrap();
-    assert!(kept[0].contains("phase") && !kept[0].contains("images"), "{kept:?}");
+    assert!(kept[0].contains("phase") && !kept[0].contains("images") && kept[1].contains("phase"), "{kept:?}");
+    assert!(kept[2].contains("images") && !kept[2].contains("phase") && kept[3].contains("images"), "{kept:?}");
 }
 
 #[tokio::test(start_paused = true)]
