@@ -1,9 +1,8 @@
 //! Match conditions: which writes make a call.
 
-use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use super::control_plane::{ControlPlane, exclusive};
+use super::control_plane::exclusive;
 use super::keeping::node;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Outcome, Requester};
@@ -20,26 +19,17 @@ fn annotate(key: &str, value: Value) -> Value {
     json!({"metadata": {"annotations": {key: value}}})
 }
 
-/// Waits until the API server's watch cache has the last version of the node. While it lags, the API server tries a write on what the
-/// cache has first, and then again: two calls (`k8s.io/apiserver/pkg/storage/etcd3/store.go`, `GuaranteedUpdate`).
-fn until_cached(plane: &ControlPlane, name: &str) {
-    let path = format!("/api/v1/nodes/{name}");
-    let node: Value = serde_json::from_str(&plane.ask(Method::GET, &path, None).unwrap()).unwrap();
-    let version = node["metadata"]["resourceVersion"].as_str().unwrap();
-    plane.ask(Method::GET, &format!("{path}?resourceVersion={version}"), None).unwrap();
-}
-
 /// The node that is written.
 struct Written<'a> {
-    plane: &'a ControlPlane,
+    admin: &'a Requester,
     nodegate: &'a Nodegate<'a>,
     name: &'a str,
 }
 
 /// How many calls of each webhook a write makes.
 async fn check(written: &Written<'_>, what: &str, expected: (u64, u64), write: impl Future<Output = Outcome>) {
-    let Written { plane, nodegate, name } = written;
-    until_cached(plane, name);
+    let Written { admin, nodegate, name } = written;
+    admin.until_cached(name).await;
     let before = (nodegate.requests("mutate"), nodegate.requests("validate"));
     write.await.unwrap_or_else(|refusal| panic!("{what}: {}", refusal.message));
     let after = (nodegate.requests("mutate"), nodegate.requests("validate"));
@@ -54,7 +44,7 @@ async fn calls_are_made_only_for_writes_that_can_matter() {
     admin.delete("conditions-1").await;
     admin.create(&node("conditions-1", json!({}))).await.unwrap();
     let name = "conditions-1";
-    let written = Written { plane: cluster.plane, nodegate: &nodegate, name };
+    let written = Written { admin: &admin, nodegate: &nodegate, name };
     let taint = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
     check(&written, "a heartbeat", (0, 0), admin.merge_status(name, beat(1))).await;
     check(&written, "a label", (1, 1), admin.label(name, "a", json!("b"))).await;
@@ -111,7 +101,7 @@ async fn a_heartbeat_with_ten_thousand_annotations_makes_no_call() {
     let mut created = node(name, json!({}));
     created["metadata"]["annotations"] = Value::Object(annotations(10_000));
     admin.create(&created).await.unwrap();
-    let written = Written { plane: cluster.plane, nodegate: &nodegate, name };
+    let written = Written { admin: &admin, nodegate: &nodegate, name };
     check(&written, "a heartbeat", (0, 0), admin.merge_status(name, beat(1))).await;
     check(&written, "another heartbeat", (0, 0), admin.merge_status(name, beat(2))).await;
     admin.delete(name).await;

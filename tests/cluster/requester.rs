@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
@@ -76,6 +77,12 @@ impl Requester {
 
     pub(crate) async fn get(&self, name: &str) -> Value {
         serde_json::to_value(self.nodes.get(name).await.unwrap()).unwrap()
+    }
+
+    /// Waits until the API server's cache has the stored version of a node ([`until_cached`]).
+    pub(crate) async fn until_cached(&self, name: &str) {
+        let node = self.get(name).await;
+        until_cached(&self.nodes.clone().into_client(), &node).await;
     }
 
     /// Waits until a node is as it should be.
@@ -209,4 +216,13 @@ pub(crate) fn taints(node: &Value) -> Vec<String> {
 /// A label of a node.
 pub(crate) fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
     node["metadata"]["labels"][key].as_str()
+}
+
+/// Waits until the API server's cache has this version of a node. A patch begins with the cached node; if that is older than the
+/// stored one, the API server admits the patch of either: webhooks are called twice, and the client gets the warnings of both
+/// (`GuaranteedUpdate` of `k8s.io/apiserver/pkg/storage/cacher`).
+pub(crate) async fn until_cached(client: &Client, node: &Value) {
+    let [name, version] = ["name", "resourceVersion"].map(|field| node["metadata"][field].as_str().unwrap());
+    let request = hyper::Request::get(format!("/api/v1/nodes/{name}?resourceVersion={version}"));
+    client.request_text(request.body(Vec::new()).unwrap()).await.unwrap();
 }

@@ -22,6 +22,7 @@ use nodegate_policy::{Exemptions, Identities, Origin, PolicyDocument, PolicySet}
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
+use super::requester::until_cached;
 use crate::eventually::eventually;
 use expected::{Expected, Hidden};
 use generator::Random;
@@ -234,7 +235,7 @@ async fn compare(
         ));
     }
     if outcome.code < 300 {
-        writer.until_cached(&outcome.body).await;
+        until_cached(&writer.0, &outcome.body).await;
         *stored = Some(outcome.body);
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Outcome {
     pub(super) warnings: Vec<String>,
 }
 
-pub(super) struct Writer(kube::Client);
+pub(super) struct Writer(pub(super) kube::Client);
 
 const NODES: &str = "/api/v1/nodes";
 const JSON: &str = "application/json";
@@ -76,16 +76,6 @@ impl Writer {
     pub(super) async fn merge(&self, name: &str, status: bool, patch: &Value, who: &Who) -> Outcome {
         let path = format!("{NODES}/{name}{}", if status { "/status" } else { "" });
         self.send("PATCH", &path, "application/merge-patch+json", patch, who).await
-    }
-
-    /// Waits until the API server's cache has this version of a node. A patch begins with the cached node; if that is older than the
-    /// stored one, the API server admits the patch of either, and the client gets the warnings of both
-    /// (`GuaranteedUpdate` of `k8s.io/apiserver/pkg/storage/cacher`).
-    pub(super) async fn until_cached(&self, node: &Value) {
-        let [name, version] = ["name", "resourceVersion"].map(|field| node["metadata"][field].as_str().unwrap());
-        let path = format!("{NODES}/{name}?resourceVersion={version}");
-        let read = self.send("GET", &path, JSON, &Value::Null, &Who::admin()).await;
-        assert!(read.code == 200, "{path}: {} {}", read.code, read.body);
     }
 
     pub(super) async fn delete(&self, name: &str) -> Outcome {
