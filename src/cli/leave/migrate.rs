@@ -170,12 +170,11 @@ async fn nodes(client: &Client, migrations: &mut [MigrationStatus], bar: &Progre
                 Err(Unreadable { name, .. }) => return unreadable.push(name),
             };
             let text = node.text();
-            let claims = text.claims();
             let Ok(facts) = text.facts() else { return unreadable.push(node.name().to_owned()) };
             for migration in &mut *migrations {
                 let (old, new) = (facts.label(&migration.from), facts.label(&migration.to));
                 count(migration, node.name(), old, new);
-                let managers: Vec<&str> = claims.label_managers(&migration.from).collect();
+                let managers: Vec<&str> = text.claims().label_managers(&migration.from).collect();
                 migration.note_writers(managers.into_iter());
             }
             bar.inc(1);

@@ -4,10 +4,10 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use k8s_openapi::Resource as _;
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::Lookup as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -149,13 +149,7 @@ fn is_passing(error: &kube::Error) -> bool {
 }
 
 fn reference(node: &NodeObject) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(Node::API_VERSION.to_owned()),
-        kind: Some(Node::KIND.to_owned()),
-        name: Some(node.name().to_owned()),
-        uid: Some(node.uid().to_owned()),
-        ..ObjectReference::default()
-    }
+    ObjectReference { uid: Some(node.uid().to_owned()), ..node.to_object_ref(()).into() }
 }
 
 fn warning(reason: &str, note: String) -> Event {

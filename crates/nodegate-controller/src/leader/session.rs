@@ -159,23 +159,13 @@ impl LeaderSession {
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
         let longest = longest_delay(self.config.lease);
-        let (parts, wanted) = watch::channel(self.reconciler.policies().stored_paths().clone());
-        let mut policies = self.policies.clone();
-        let follow_policies = async {
-            while policies.changed().await.is_ok() {
-                parts.send_replace(self.reconciler.policies().stored_paths().clone());
-            }
-            std::future::pending::<()>().await;
-        };
+        let parts = || self.reconciler.policies().stored_paths().clone();
         let take = |seen| {
             let listed = if let WatchEvent::All(parts) = &seen { Some(parts.clone()) } else { None };
             handler.handle(seen);
             listed.into_iter().for_each(|parts| drop(self.listed.send_replace(parts)));
         };
-        tokio::select! {
-            () = node::follow(self.reconciler.nodes(), wanted, longest, take) => {}
-            () = follow_policies => {}
-        }
+        node::follow(self.reconciler.nodes(), (parts, self.policies.clone()), longest, take).await;
     }
 
     /// Follows the policy that admits only true evidence for pools, from when on the policies ask for evidence.

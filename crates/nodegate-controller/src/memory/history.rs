@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use crate::memory::node::Version;
 use crate::node::NodeObject;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::state::{Change, How};
-use nodegate_policy::{
-    Claim, Claims, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, RejectedClaim, Strength, Writes,
-};
+use nodegate_policy::{Claim, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, RejectedClaim, Strength, Writes};
 
 /// Maximum number of changes of one node that are remembered between two records.
 const PENDING_MAX: usize = 50;
@@ -27,7 +26,6 @@ struct Told {
     stamp: Option<String>,
     /// Who had written the node, and when.
     writes: Option<Writes>,
-    claims: Claims,
 }
 
 /// What the controller is about to write: a key, with its new value.
@@ -50,12 +48,11 @@ pub(crate) enum Sight {
     Listed,
 }
 
-/// The last known state of a node, and its changes that are not recorded yet.
+/// The changes of a node that are not recorded yet.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// Whether the webhook guards [`LAST_CHANGE`]; otherwise anybody could have written it.
     records_last_change: bool,
-    seen: Option<NodeObject>,
     pending: Option<Pending>,
     /// Whether its arrival is recorded or pending.
     arrived: bool,
@@ -76,14 +73,12 @@ impl History {
         Self { records_last_change, ..Self::default() }
     }
 
-    /// Records the differences since this node was last seen. Seeing a node for the first time is not a change.
-    pub(crate) fn note(&mut self, node: &NodeObject, now: Timestamp, sight: Sight) {
-        let Some(new) = told(node) else { return };
-        let Some(old) = self.seen.replace(node.clone()).as_ref().and_then(told) else { return };
+    /// Records the differences between two versions of the node. Seeing it for the first time is not a change.
+    pub(crate) fn note(&mut self, before: &Version<'_>, after: &Version<'_>, now: Timestamp, sight: Sight) {
+        let (old, new, claims) = (told(before), told(after), after.claims);
         // No field manager claims what the webhook's patch wrote.
-        let guarded = self.records_last_change && !new.claims.has_annotation(LAST_CHANGE);
+        let guarded = self.records_last_change && !claims.has_annotation(LAST_CHANGE);
         let stamp = new.stamp.as_ref().filter(|_| guarded && new.stamp != old.stamp);
-        let claims = &new.claims;
         // The API server tracks no fields of a node that was created without any.
         let tracked = claims.are_tracked();
         let mut changes = Vec::new();
@@ -169,10 +164,11 @@ impl History {
             let field = field.map_or_else(|| "node".to_owned(), |field| field.to_string());
             changes.push(entry(How::Rejected, by.to_string(), &field, key, value));
         }
+        let claims = node.claims();
         let how = |desired: &Desired| if desired.strength == Strength::Saved { How::Restored } else { How::Admission };
         for (key, desired) in &arrival.decision.labels {
             // No field manager claims what a webhook's patch wrote.
-            if arrival.admitted && facts.label(key) == Some(&desired.value) && !node.claims().has_label(key) {
+            if arrival.admitted && facts.label(key) == Some(&desired.value) && !claims.has_label(key) {
                 changes.push(entry(
                     how(desired),
                     desired.by.to_string(),
@@ -257,21 +253,17 @@ pub(crate) fn deletion(now: Timestamp) -> Change {
     Change { time, how, field, ..Change::default() }
 }
 
-/// Nothing if it cannot be read.
-fn told(node: &NodeObject) -> Option<Told> {
-    let text = node.text();
-    let (facts, claims) = (text.facts().ok()?, text.claims());
+fn told(Version { facts, claims }: &Version<'_>) -> Told {
     // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
-    Some(Told {
+    Told {
         labels: facts.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: lasting
             .map(|taint| (format!("{}:{}", &*taint.key, &*taint.effect), taint.value().to_owned()))
             .collect(),
         stamp: facts.annotation(LAST_CHANGE).map(str::to_owned),
         writes: claims.writes(),
-        claims,
-    })
+    }
 }
 
 /// Who made a change, and how.

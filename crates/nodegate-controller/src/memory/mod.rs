@@ -75,8 +75,7 @@ impl Memory {
         if !known.is_of(node) {
             **known = NodeMemory::new(node.uid(), &self.shared);
         }
-        known.history.note(node, now, sight);
-        known.patched_taints.note(node);
+        known.sees(node, now, sight);
         known
     }
 

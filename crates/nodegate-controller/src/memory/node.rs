@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use crate::memory::are;
 use crate::memory::fleet::Member;
 use crate::memory::hardware::Hardware;
-use crate::memory::history::History;
+use crate::memory::history::{History, Sight};
 use crate::memory::patched_taints::PatchedTaints;
 use crate::memory::refusals::Refusals;
 use crate::memory::removals::GracePeriods;
 use crate::memory::reverts::{CountedKeys, Reverts};
 use crate::memory::shares::Share;
 use crate::memory::unrecorded::Unrecorded;
-use crate::node::NodeObject;
 use crate::node::limit::NodeBudget;
-use nodegate_policy::PolicySet;
+use crate::node::{NodeObject, NodeText};
+use jiff::Timestamp;
+use nodegate_policy::{Claims, NodeFacts, PolicySet};
 use prometheus_client::metrics::gauge::Gauge;
 
 /// The watch reports nodegate's own write within this time, unless the write changed nothing.
@@ -33,10 +34,26 @@ pub(super) struct Shared {
     pub(super) counted_keys: CountedKeys,
 }
 
+/// What a version of a node says, read once for all that remembers something of it.
+#[derive(Debug)]
+pub(crate) struct Version<'v> {
+    pub(super) facts: NodeFacts<'v>,
+    pub(super) claims: &'v Claims,
+}
+
+impl<'v> Version<'v> {
+    /// Nothing if it cannot be read.
+    pub(super) fn of(text: &'v NodeText) -> Option<Self> {
+        Some(Self { facts: text.facts().ok()?, claims: text.claims() })
+    }
+}
+
 /// What a term remembers about one node object.
 #[derive(Debug)]
 pub(crate) struct NodeMemory {
     uid: Box<str>,
+    /// Its last version that could be read.
+    seen: Option<NodeObject>,
     /// Whether the node was processed in this term.
     is_known: bool,
     /// Whether its join was reported in this term.
@@ -67,6 +84,7 @@ impl NodeMemory {
     pub(super) fn new(uid: &str, shared: &Shared) -> Self {
         Self {
             uid: uid.into(),
+            seen: None,
             is_known: false,
             is_join_told: false,
             failures: 0,
@@ -89,6 +107,25 @@ impl NodeMemory {
     /// Whether this is about the node object, and not about another one of its name.
     pub(super) fn is_of(&self, node: &NodeObject) -> bool {
         *self.uid == *node.uid()
+    }
+
+    /// Takes up the next version of the node, as the watch shows it.
+    pub(super) fn sees(&mut self, node: &NodeObject, now: Timestamp, sight: Sight) {
+        let text = node.text();
+        let Some(after) = Version::of(&text) else { return };
+        let before = self.seen.replace(node.clone()).map(|before| before.text());
+        let before = before.as_ref().and_then(Version::of);
+        if let Some(before) = &before {
+            self.history.note(before, &after, now, sight);
+        }
+        self.patched_taints.note(before.as_ref(), &after);
+    }
+
+    /// Records that a version of the node is recorded, if it is the last one.
+    pub(crate) fn recorded(&mut self, node: &NodeObject) {
+        if self.seen.as_ref().is_some_and(|seen| seen.resource_version() == node.resource_version()) {
+            self.patched_taints.recorded();
+        }
     }
 
     /// Whether the node was processed in this term.

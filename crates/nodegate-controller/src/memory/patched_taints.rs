@@ -7,60 +7,53 @@
 
 use std::collections::BTreeSet;
 
-use crate::node::NodeObject;
+use crate::memory::node::Version;
 
-/// The last known version of a node.
-#[derive(Debug)]
-struct Known {
-    node: NodeObject,
-    /// Taints that a patch added and that have not been recorded since.
-    patched: BTreeSet<String>,
-}
-
-/// Taints of a node that a webhook's patch added and that are still present.
+/// Taints of a node that a webhook's patch added, that are still present, and that have not been recorded since.
 #[derive(Debug, Default)]
-pub(crate) struct PatchedTaints(Option<Known>);
+pub(crate) struct PatchedTaints(BTreeSet<String>);
 
 impl PatchedTaints {
-    /// Records a version of the node, in the order of the watch.
-    pub(crate) fn note(&mut self, node: &NodeObject) {
-        let Some(taints) = taints_of(node) else { return };
-        let patched = self.0.take().map_or_else(BTreeSet::new, |before| {
-            let (claimed_before, claimed) = (before.node.claims().taints_claimed(), node.claims().taints_claimed());
-            let same_claims = claimed_before.is_some() && claimed_before == claimed;
-            let taints_before = taints_of(&before.node).unwrap_or_default();
-            let new = taints.difference(&taints_before).filter(|_| same_claims).cloned();
-            before.patched.intersection(&taints).cloned().chain(new).collect()
-        });
-        self.0 = Some(Known { node: node.clone(), patched });
+    /// Records a version of the node after the one before, if it is known, in the order of the watch.
+    pub(crate) fn note(&mut self, before: Option<&Version<'_>>, after: &Version<'_>) {
+        let patched = std::mem::take(&mut self.0);
+        let Some(before) = before else { return };
+        let (claimed_before, claimed) = (before.claims.taints_claimed(), after.claims.taints_claimed());
+        let same_claims = claimed_before.is_some() && claimed_before == claimed;
+        let (taints_before, taints) = (taints_of(before), taints_of(after));
+        let new = taints.difference(&taints_before).filter(|_| same_claims).cloned();
+        self.0 = patched.intersection(&taints).cloned().chain(new).collect();
     }
 
     /// The taints (`key:Effect`) that a patch added.
-    pub(crate) fn patched(&self) -> BTreeSet<String> {
-        self.0.as_ref().map(|known| known.patched.clone()).unwrap_or_default()
+    pub(crate) fn patched(&self) -> &BTreeSet<String> {
+        &self.0
     }
 
-    /// Marks a version of the node as recorded: each taint that it has is now either owned or foreign.
-    pub(crate) fn recorded(&mut self, node: &NodeObject) {
-        if let Some(known) = self.0.as_mut().filter(|known| known.node.resource_version() == node.resource_version()) {
-            known.patched.clear();
-        }
+    /// The last version of the node is recorded: each taint that it has is now either owned or foreign.
+    pub(crate) fn recorded(&mut self) {
+        self.0.clear();
     }
 }
 
-/// The taints of a node; nothing if they cannot be read.
-fn taints_of(node: &NodeObject) -> Option<BTreeSet<String>> {
-    let text = node.text();
-    let facts = text.facts().ok()?;
-    Some(facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect())
+fn taints_of(version: &Version<'_>) -> BTreeSet<String> {
+    version.facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use jiff::Timestamp;
     use serde_json::{Value, json};
 
-    use super::*;
+    use crate::memory::history::Sight;
+    use crate::memory::node::{NodeMemory, Shared};
+    use crate::node::NodeObject;
+
+    fn memory() -> NodeMemory {
+        let (unrecorded_nodes, counted_keys) = (Default::default(), Default::default());
+        NodeMemory::new("u1", &Shared { records_last_change: false, unrecorded_nodes, counted_keys })
+    }
 
     fn node(version: &str, taints: &[&str], managed_fields: Value) -> NodeObject {
         let taints: Vec<Value> = taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect();
@@ -75,9 +68,9 @@ mod tests {
     }
 
     fn patched(versions: &[NodeObject]) -> Vec<String> {
-        let mut patched_taints = PatchedTaints::default();
-        versions.iter().for_each(|node| patched_taints.note(node));
-        patched_taints.patched().into_iter().collect()
+        let mut known = memory();
+        versions.iter().for_each(|node| known.sees(node, Timestamp::UNIX_EPOCH, Sight::Next));
+        known.patched_taints.patched().iter().cloned().collect()
     }
 
     #[test]
@@ -100,13 +93,12 @@ mod tests {
     #[test]
     fn taints_that_were_recorded_or_removed_are_not_reported_again() {
         let (before, after) = (node("1", &[], json!([])), node("2", &["new"], json!([])));
-        let mut patched_taints = PatchedTaints::default();
-        patched_taints.note(&before);
-        patched_taints.note(&after);
-        patched_taints.recorded(&before);
-        assert_eq!(patched_taints.patched().len(), 1, "another version was recorded");
-        patched_taints.recorded(&after);
-        assert!(patched_taints.patched().is_empty());
+        let mut known = memory();
+        [&before, &after].into_iter().for_each(|node| known.sees(node, Timestamp::UNIX_EPOCH, Sight::Next));
+        known.recorded(&before);
+        assert_eq!(known.patched_taints.patched().len(), 1, "another version was recorded");
+        known.recorded(&after);
+        assert!(known.patched_taints.patched().is_empty());
         assert!(patched(&[before, after, node("3", &[], json!([]))]).is_empty());
     }
 }

@@ -61,7 +61,7 @@ impl Ownership {
             pools: None,
             node: &text.facts().unwrap(),
             version: Some(&version),
-            claims: &text.claims(),
+            claims: text.claims(),
             saved: &saved,
             inventory: None,
             registered: false,

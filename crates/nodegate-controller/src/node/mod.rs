@@ -126,9 +126,9 @@ impl NodeObject {
             .map_err(|why| Unreadable::new(text.as_bytes(), &[], why))
     }
 
-    /// Which field manager claims which key.
-    pub fn claims(&self) -> Claims {
-        self.text().claims()
+    /// As [`NodeText::claims`], for who needs nothing else of the text.
+    pub fn claims(&self) -> Arc<Claims> {
+        self.text().shared_claims().clone()
     }
 
     /// The name.

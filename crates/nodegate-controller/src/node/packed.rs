@@ -1,6 +1,6 @@
 //! What is kept of a node, compressed: most of its keys and values stand in it several times, and most nodes are seldom looked at.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
 use nodegate_policy::cel::Paths;
@@ -67,7 +67,7 @@ impl Packed {
             texts: String::from_utf8(texts).unwrap_or_default(),
             json: self.json as usize,
             parts: Arc::clone(parts),
-            claims: self.claims.clone(),
+            claims: self.claims.clone().map_or_else(OnceLock::new, OnceLock::from),
         }
     }
 }
@@ -78,7 +78,8 @@ pub struct NodeText {
     texts: String,
     json: usize,
     parts: Arc<Paths>,
-    claims: Option<Arc<Claims>>,
+    /// Once somebody has asked for them.
+    claims: OnceLock<Arc<Claims>>,
 }
 
 impl NodeText {
@@ -96,12 +97,15 @@ impl NodeText {
     }
 
     /// Which field manager claims which key.
-    pub fn claims(&self) -> Claims {
-        match (&self.claims, self.texts.get(self.json..)) {
-            (Some(claims), _) => Claims::clone(claims),
-            (None, None | Some("")) => Claims::default(),
-            (None, Some(managed_fields)) => Claims::parse(managed_fields),
-        }
+    pub fn claims(&self) -> &Claims {
+        self.shared_claims()
+    }
+
+    pub(super) fn shared_claims(&self) -> &Arc<Claims> {
+        self.claims.get_or_init(|| match self.texts.get(self.json..) {
+            None | Some("") => Arc::default(),
+            Some(managed_fields) => Arc::new(Claims::parse(managed_fields)),
+        })
     }
 }
 
@@ -128,11 +132,11 @@ mod tests {
             let text = packed.text(&Arc::new(Paths::Whole));
             assert_eq!(text.json(), json);
             assert_eq!(text.facts().unwrap().labels().count(), 60);
-            assert_eq!(text.claims(), Claims::parse(&managed_fields));
+            assert_eq!(*text.claims(), Claims::parse(&managed_fields));
             assert!(text.claims().has_label("feature.example.com/cpu.F7"));
         }
         let text = Packed::new(json, "", &Samples::default()).text(&Arc::new(Paths::Whole));
-        assert_eq!(text.claims(), Claims::default());
+        assert_eq!(*text.claims(), Claims::default());
     }
     #[test]
     fn nodes_like_one_before_take_little_and_samples_do_not_grow_without_end() {

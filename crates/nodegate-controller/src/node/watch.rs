@@ -45,10 +45,10 @@ pub(crate) enum WatchEvent {
 /// worked begins with short delays anew. An event that is damaged twice affects only its node; if it names none, all
 /// nodes are listed again.
 ///
-/// Only these `parts` of nodes are read. When more are wanted, all nodes are listed again.
+/// Only the `parts` of nodes are read that are wanted when they are listed. When more are, which `changed` counts, all nodes are listed again.
 pub(crate) async fn follow(
     nodes: &NodeApi,
-    mut parts: Receiver<Arc<Paths>>,
+    (parts, mut changed): (impl Fn() -> Arc<Paths>, Receiver<u64>),
     longest: Duration,
     mut seen: impl FnMut(WatchEvent),
 ) {
@@ -63,13 +63,13 @@ pub(crate) async fn follow(
         let mut works = false;
         let outcome = match &mut version {
             None => {
-                read = parts.borrow_and_update().clone();
+                read = parts();
                 reading = nodes.reading(Arc::clone(&read));
                 list(&reading, &read, &mut seen).await.map(|listed| version = Some(listed))
             }
             Some(from) => tokio::select! {
                 outcome = watch(&reading, from, &mut damaged, &mut works, &mut seen) => outcome,
-                Ok(_) = parts.wait_for(|wanted| !read.hold(wanted)) => {
+                Ok(_) = changed.wait_for(|_| !read.hold(&parts())) => {
                     version = None;
                     continue;
                 }

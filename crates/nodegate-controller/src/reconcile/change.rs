@@ -191,7 +191,7 @@ mod tests {
             pools: None,
             node: &text.facts().unwrap(),
             version: None,
-            claims: &text.claims(),
+            claims: text.claims(),
             saved,
             inventory: None,
             registered: true,

@@ -259,7 +259,7 @@ impl Reconciler {
         saved: &SavedState,
         evidence: Option<&Evidence<'_>>,
     ) -> ReconcilePlan {
-        let patched_taints = self.with_memory(node, |known| known.patched_taints.patched()).unwrap_or_default();
+        let patched_taints = self.with_memory(node, |known| known.patched_taints.patched().clone()).unwrap_or_default();
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),

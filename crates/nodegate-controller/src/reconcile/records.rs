@@ -62,7 +62,7 @@ impl Reconciler {
         done.look_again(wait);
         let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
             self.is_recorded(node);
-            self.with_memory(node, |known| known.patched_taints.recorded(node));
+            self.with_memory(node, |known| known.recorded(node));
             return Ok(());
         };
         if let Err(wait) = self.afford(node, 1) {
@@ -73,14 +73,14 @@ impl Reconciler {
             Ok(Recorded::Stored) => {
                 self.with_memory(node, |known| {
                     known.history.recorded(history.len());
-                    known.patched_taints.recorded(node);
+                    known.recorded(node);
                 });
                 if plan.not_saved > 0 {
                     self.too_many_persisted(node, plan.not_saved);
                 }
             }
             Ok(remembered @ Recorded::Remembered(_)) => {
-                self.with_memory(node, |known| known.patched_taints.recorded(node));
+                self.with_memory(node, |known| known.recorded(node));
                 done.remembered(remembered);
             }
             // Another writer has processed the current node: read its record and try again.

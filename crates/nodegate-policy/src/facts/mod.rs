@@ -182,8 +182,7 @@ impl<'a> NodeFacts<'a> {
     /// # Errors
     /// Returns an error if it is not an object with metadata, or if a field has another type than in Kubernetes.
     pub fn parse(object: &'a str) -> Result<Self, FactsError> {
-        let fields = serde_json::from_str(object).map_err(|error| FactsError(without_place(&error)))?;
-        Ok(Self::new(fields, ObjectText::Here(object)))
+        Self::of(object, ObjectText::Here(object))
     }
 
     /// The same of a text that has only these parts of the Node, and what facts need ([`needed_by_facts`]).
@@ -191,8 +190,12 @@ impl<'a> NodeFacts<'a> {
     /// # Errors
     /// As there.
     pub fn parse_parts(object: &'a str, parts: &'a Paths) -> Result<Self, FactsError> {
-        let fields = serde_json::from_str(object).map_err(|error| FactsError(without_place(&error)))?;
-        Ok(Self::new(fields, ObjectText::PartsOf(object, parts)))
+        Self::of(object, ObjectText::PartsOf(object, parts))
+    }
+
+    fn of(text: &'a str, object: ObjectText<'a>) -> Result<Self, FactsError> {
+        let fields = serde_json::from_str(text).map_err(|error| FactsError(without_place(&error)))?;
+        Ok(Self::new(fields, object))
     }
 
     /// The facts of parsed fields, and the text that they were parsed from.

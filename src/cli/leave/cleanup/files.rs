@@ -28,7 +28,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             pools: None,
             node: &facts,
             version: None,
-            claims: &node.claims(),
+            claims: text.claims(),
             saved: &record,
             inventory: None,
             registered: true,

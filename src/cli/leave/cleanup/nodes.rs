@@ -174,7 +174,7 @@ impl Cleaner<'_> {
             pools: None,
             node: &facts,
             version: None,
-            claims: &text.claims(),
+            claims: text.claims(),
             saved: &saved,
             inventory: Some(&self.inventory.of(node.name())),
             registered: true,

@@ -19,7 +19,7 @@ use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, NodeText, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    Claims, Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PoolMemory, Publishers, StoredNode,
+    Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PoolMemory, Publishers, StoredNode,
 };
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
@@ -29,7 +29,6 @@ pub(in crate::cli) struct KnownNode {
     /// The node.
     pub(in crate::cli) node: NodeObject,
     text: NodeText,
-    claims: Claims,
     /// Its saved state.
     pub(in crate::cli) saved: SavedState,
     /// What pools remember.
@@ -64,23 +63,10 @@ impl KnownNode {
         // Only the leader knows whether the guard was there when the node was created, and it has recorded the evidence then.
         let evidence = facts.as_ref().and_then(|facts| Evidence::of_stored(facts, &saved, false));
         drop(facts);
-        let claims = text.claims();
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
         let patched_taints = BTreeSet::new();
         let pools = Arc::default();
-        Self {
-            node,
-            text,
-            claims,
-            saved,
-            pools,
-            inventory,
-            registered,
-            identified,
-            patched_taints,
-            elsewhere,
-            evidence,
-        }
+        Self { node, text, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence }
     }
 
     /// The same node, in a cluster where pools remember this.
@@ -113,11 +99,9 @@ impl KnownNode {
         });
         let (pools, inventory) = (Arc::default(), Arc::default());
         let evidence = Evidence::of_stored(&text.facts()?, &saved, true);
-        let claims = text.claims();
         Ok(Self {
             node,
             text,
-            claims,
             saved,
             pools,
             inventory,
@@ -146,8 +130,7 @@ impl KnownNode {
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
         let Self {
             node: _,
-            text: _,
-            claims,
+            text,
             saved,
             pools,
             inventory,
@@ -160,7 +143,7 @@ impl KnownNode {
         StoredNode {
             node: facts,
             version: None,
-            claims,
+            claims: text.claims(),
             saved,
             pools: Some(pools),
             inventory: Some(inventory),

@@ -2,6 +2,12 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
+fn note(history: &mut History, before: &NodeObject, after: &NodeObject, sight: Sight) {
+    let (before, after) = (before.text(), after.text());
+    let (before, after) = (Version::of(&before).unwrap(), Version::of(&after).unwrap());
+    history.note(&before, &after, Timestamp::UNIX_EPOCH, sight);
+}
+
 fn node(tier: &str, stamp: &str, claimed: Json) -> NodeObject {
     let claims = json!([{"manager": "kubectl", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": claimed}}]);
     let node = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": tier}, "annotations": {LAST_CHANGE: stamp},
@@ -13,8 +19,7 @@ fn node(tier: &str, stamp: &str, claimed: Json) -> NodeObject {
 fn a_key_without_a_claim_is_admissions_only_where_fields_are_tracked() {
     let how = |before: NodeObject, after: NodeObject| {
         let mut history = History::new(false);
-        history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
-        history.note(&after, Timestamp::UNIX_EPOCH, Sight::Next);
+        note(&mut history, &before, &after, Sight::Next);
         history.pending.take().unwrap().changes.pop().unwrap().how
     };
     let other = json!({"f:labels": {"f:other": {}}});
@@ -29,8 +34,7 @@ fn a_key_without_a_claim_is_admissions_only_where_fields_are_tracked() {
 /// The recorded author of the change of the label `tier`.
 fn writer(records_last_change: bool, claimed: Json) -> String {
     let mut history = History::new(records_last_change);
-    history.note(&node("a", "bob", claimed.clone()), Timestamp::UNIX_EPOCH, Sight::Next);
-    history.note(&node("b", "alice", claimed), Timestamp::UNIX_EPOCH, Sight::Next);
+    note(&mut history, &node("a", "bob", claimed.clone()), &node("b", "alice", claimed), Sight::Next);
     history.pending.take().unwrap().changes.pop().unwrap().by
 }
 
@@ -55,8 +59,7 @@ fn written(labels: &Json, managers: &[(&str, u32)]) -> NodeObject {
 fn removal(after: &[(&str, u32)], sight: Sight) -> (String, String) {
     let mut history = History::new(false);
     let before = written(&json!({"tier": "a"}), &[("kubelet", 1), ("kubectl-label", 0)]);
-    history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
-    history.note(&written(&json!({}), after), Timestamp::UNIX_EPOCH, sight);
+    note(&mut history, &before, &written(&json!({}), after), sight);
     let change = history.pending.take().unwrap().changes.pop().unwrap();
     (change.how, change.by)
 }
@@ -85,8 +88,7 @@ fn a_value_that_changes_in_somebody_elses_write_is_not_the_claimants() {
     };
     let told = |after: NodeObject, sight| {
         let mut history = History::new(false);
-        history.note(&node("a", 1, 1), Timestamp::UNIX_EPOCH, Sight::Next);
-        history.note(&after, Timestamp::UNIX_EPOCH, sight);
+        note(&mut history, &node("a", 1, 1), &after, sight);
         let change = history.pending.take().unwrap().changes.pop().unwrap();
         (change.how, change.by)
     };
@@ -136,7 +138,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
         pools: None,
         node: &facts,
         version: None,
-        claims: &before.claims(),
+        claims: text.claims(),
         saved: &serde_json::from_value(saved).unwrap(),
         inventory: None,
         registered: true,
@@ -151,7 +153,6 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
     let change = plan.change(|_| true, |_, _| false).unwrap();
     let told = |is_made: bool| {
         let mut history = History::new(false);
-        history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
         history.makes(&plan.decision, &change);
         if !is_made {
             history.made_nothing();
@@ -159,7 +160,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
         let after = json!([{"manager": FIELD_MANAGER, "time": "2026-01-01T00:00:02Z",
             "fieldsV1": {"f:metadata": {"f:labels": {"f:tier": {}}}}}]);
         let after = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": "gold"}, "managedFields": after}});
-        history.note(&NodeObject::read(&after.to_string()).unwrap(), Timestamp::UNIX_EPOCH, Sight::Next);
+        note(&mut history, &before, &NodeObject::read(&after.to_string()).unwrap(), Sight::Next);
         let changes = history.pending.take().unwrap().changes;
         changes.into_iter().map(|change| (change.key, change.how, change.rule)).collect::<Vec<_>>()
     };

@@ -49,8 +49,8 @@ fn told(seen: WatchEvent) -> String {
 }
 
 /// All of each node is read.
-fn whole() -> Receiver<Arc<Paths>> {
-    tokio::sync::watch::channel(Arc::new(Paths::Whole)).1
+fn whole() -> (fn() -> Arc<Paths>, Receiver<u64>) {
+    (|| Arc::new(Paths::Whole), tokio::sync::watch::channel(0).1)
 }
 
 /// The events until the API server does not answer anymore, and the requests it received.
@@ -192,7 +192,12 @@ async fn when_more_of_nodes_is_wanted_they_are_listed_again_and_when_less_is_the
     let listed = list(r#"{"resourceVersion":"9"}"#, &[node.to_owned()]);
     let (nodes, script) = scripted(&[(200, &listed)]);
     let of = |field: &str| Arc::new(Paths::Whole.under(&["status", field]));
-    let (wanted, parts) = tokio::sync::watch::channel(of("phase"));
+    let (wanted, policies) = (Mutex::new(of("phase")), tokio::sync::watch::Sender::new(0));
+    let parts = (|| wanted.lock().unwrap().clone(), policies.subscribe());
+    let want = |parts| {
+        *wanted.lock().unwrap() = parts;
+        policies.send_modify(|changes| *changes += 1);
+    };
     let kept = Mutex::new(Vec::new());
     let note = |one| match one {
         WatchEvent::There(Ok(node)) => kept.lock().unwrap().push(node.text().json().to_owned()),
@@ -208,10 +213,10 @@ async fn when_more_of_nodes_is_wanted_they_are_listed_again_and_when_less_is_the
         assert!(following.as_mut().now_or_never().is_none());
     };
     until_asked(2).await;
-    wanted.send_replace(Arc::default());
+    want(Arc::default());
     until_asked(2).await;
     script.lock().unwrap().0.push_back((200, listed.clone()));
-    wanted.send_replace(of("images"));
+    want(of("images"));
     until_asked(4).await;
     let requests = script.lock().unwrap().1.clone();
     let watches: Vec<bool> = requests.iter().map(|request| request.contains("watch=true")).collect();
