@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::commands::run;
 use super::control_plane::{ControlPlane, exclusive};
@@ -10,6 +11,7 @@ use super::keeping::{config_maps, eventually_state, is_pending, node, until_led}
 use super::nodegate::{Nodegate, Setup};
 use super::pools::{Credential, join, until_older};
 use super::requester::{Requester, label, taints};
+use crate::cmdb::Cmdb;
 use crate::eventually::{eventually, holds};
 
 const ROLE: &str = "node-role.kubernetes.io/gpu";
@@ -250,4 +252,59 @@ async fn a_provider_id_that_a_kubelet_claims_gives_nothing_and_is_told() {
         .collect();
     let expected: Vec<(&str, &str)> = forged.iter().map(|(name, _, claimed, _)| (*name, claimed.as_str())).collect();
     assert_eq!(found, expected, "{report:#}");
+}
+
+#[tokio::test]
+async fn an_inventory_answers_about_the_machine_that_a_node_provably_is() {
+    const BLOCK: &str = "fabric.example.com/block";
+    let cluster = exclusive();
+    let (plane, cmdb, directory) = (cluster.plane, Cmdb::start(), TempDir::with_prefix("nodegate-fabric-").unwrap());
+    let provisioners = Provisioners::install(plane);
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "fabric"}, "spec": {
+        "pools": [
+            {"nameFrom": {"kind": "NodeClaim", "label": "karpenter.sh/nodepool", "instance": "sessionname"}},
+            {"nameFrom": {"kind": "Machine", "label": "example.com/pool", "instance": "sessionname"}}],
+        "inventory": [{"name": "fabric", "url": format!("https://127.0.0.1:{}/all", cmdb.port), "refresh": "1s",
+            "allow": ["fabric.example.com/*"], "require": true,
+            "answer": {"machine": "item.id", "labels": {BLOCK: "item.block"}}}]}});
+    std::fs::write(path("policy.yaml"), policy.to_string()).unwrap();
+    cmdb.credentials(std::path::Path::new(&path("credentials")), "fabric");
+    cmdb.answer("/all", Some(r#"[{"id": "i-real", "block": "b1"}, {"id": "aws:///a/i-object", "block": "b3"}]"#));
+    let (policies, credentials) = (path("policy.yaml"), path("credentials"));
+    let (policies, serve) = ([policies.as_str()], ["--inventory-credentials", credentials.as_str()]);
+    let environment = [("NO_PROXY", "*")];
+    let setup =
+        Setup { policies: &policies, serve: &serve, environment: &environment, cluster: true, ..Setup::default() };
+    let _guard = Guard::install(plane, &[]);
+    let mut nodegate = Nodegate::start(plane, &setup);
+    until_led(&nodegate).await;
+    nodegate.until_nodes_are_younger().await;
+    until_older(plane).await;
+    let known = "nodegate_inventory_nodes{policy=\"fabric\",inventory=\"fabric\"} 2";
+    nodegate.eventually("it has answered", || nodegate.probe("/metrics").is_some_and(|all| all.contains(known))).await;
+
+    let admin = Requester::admin(plane).await;
+    provisioners.claim("real", "gpu", &aws("i-real"));
+    let real = join(plane, &claiming("real", &aws("i-real")), of(&[("sessionname", "i-real")]), false).await.unwrap();
+    assert_eq!(label(&real, BLOCK), Some("b1"), "it is there when the node is created: {real:#}");
+    let claimed = claiming("forged", &aws("i-real"));
+    let forged = join(plane, &claimed, of(&[("sessionname", "i-forged")]), false).await.unwrap();
+    assert!(label(&forged, BLOCK).is_none() && is_pending(&forged), "{forged:#}");
+    // As the provisioner's object says, to which the node's name leads.
+    provisioners.machine("object", "gpu", &aws("i-object"), &json!([{"type": "InternalDNS", "address": "by-name"}]));
+    join(plane, &claiming("by-name", &aws("i-real")), NOBODY, false).await.unwrap();
+    admin
+        .eventually("by-name", "its machine's block", |node| label(node, BLOCK) == Some("b3") && !is_pending(node))
+        .await;
+
+    // What is answered later is set on the node that is this machine.
+    cmdb.answer("/all", Some(r#"[{"id": "I-REAL", "block": "b2"}, {"id": "i-forged", "block": "b9"}]"#));
+    admin.eventually("real", "the next answer", |node| label(node, BLOCK) == Some("b2")).await;
+    admin.eventually("forged", "its own block", |node| label(node, BLOCK) == Some("b9") && !is_pending(node)).await;
+    assert_eq!(label(&admin.get("by-name").await, BLOCK), Some("b3"), "a machine that is missing keeps its labels");
+    run(plane, None, &["plan", "--exit-code", "--namespace", &nodegate.namespace]).with(0);
+    let explained = run(plane, None, &["explain", "real", BLOCK, "--namespace", &nodegate.namespace]).with(0);
+    assert!(explained.contains("inventory"), "{explained}");
+    nodegate.terminate();
 }

@@ -18,10 +18,15 @@ fn policies(directory: &Path, url: &str) {
     std::fs::write(directory.join("policy.yaml"), text).unwrap();
 }
 
-/// The patch of a CREATE of this node.
+/// The patch of a CREATE of this node by an administrator.
 pub(super) fn patch(serve: &Serve, node: &str) -> String {
+    patch_for(serve, node, &json!({"username": "admin"}))
+}
+
+/// The patch of a CREATE of this node by a user.
+pub(super) fn patch_for(serve: &Serve, node: &str, user: &Value) -> String {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "u", "operation": "CREATE", "name": node, "userInfo": {"username": "admin"},
+        "uid": "u", "operation": "CREATE", "name": node, "userInfo": user,
         "kind": {"group": "", "version": "v1", "kind": "Node"}, "resource": {"group": "", "version": "v1", "resource": "nodes"},
         "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}}});
     let ca = std::fs::read(serve.path("certs/ca.crt")).unwrap();

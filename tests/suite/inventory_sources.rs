@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cmdb::{Cmdb, Fault};
-use super::inventory::{patch, until};
+use super::inventory::{patch, patch_for, until};
 use super::serve::Serve;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -112,22 +112,26 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
                 ("product", "R630"),
             ],
         ),
-        (
-            "fabric-1",
-            "",
-            &[
-                ("accelerator.topograph.run/domain", "nvl-1"),
-                ("accelerator.topograph.run/sub-domain", "nvl-1.rack-1"),
-                ("fabric.topograph.run/tier-0", "leaf-a"),
-                ("fabric.topograph.run/tier-1", "spine-a"),
-            ],
-        ),
     ] {
         let expected: BTreeMap<String, String> =
             expected.iter().map(|(key, value)| (format!("{domain}{key}"), (*value).to_owned())).collect();
         until(node, &serve, || added(&patch(&serve, node)) == expected);
     }
-    assert_eq!(added(&patch(&serve, "fabric-2")), labels(&[("fabric.topograph.run/tier-0", "leaf-b")]));
+    // By the instance as which the kubelet was authenticated, and not by what it says of itself.
+    let instance = |id: &str| {
+        let user = json!({"username": "system:node:ip-10-0-0-7", "groups": ["system:nodes", "system:authenticated"],
+            "extra": {"sessionName": [id]}});
+        added(&patch_for(&serve, "ip-10-0-0-7", &user))
+    };
+    let of_first = labels(&[
+        ("accelerator.topograph.run/domain", "nvl-1"),
+        ("accelerator.topograph.run/sub-domain", "nvl-1.rack-1"),
+        ("fabric.topograph.run/tier-0", "leaf-a"),
+        ("fabric.topograph.run/tier-1", "spine-a"),
+    ]);
+    until("the first instance", &serve, || instance("i-0fabric1") == of_first);
+    assert_eq!(instance("i-0fabric2"), labels(&[("fabric.topograph.run/tier-0", "leaf-b")]));
+    assert_eq!(instance("i-0fabric3"), labels(&[]));
 }
 
 #[test]

@@ -38,7 +38,10 @@ pub use facts::bootstrap::{Bootstrapper, CREDENTIAL_ID, certificate_of};
 pub use facts::evidence::{AUTHENTICATED_AS, Evidence, GROUPS_OF_EVERY_KUBELET, Witness};
 pub use facts::extra::Extra;
 pub use facts::gpu;
-pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion};
+pub use facts::inventory::{
+    DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion, is_machine,
+    name_of_machine,
+};
 pub use facts::json_borrow::{Capacity, Entries, Text};
 pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::machines::{Absence, MachinesOfNode, instance_of, is_named_after, node_names};

@@ -152,9 +152,10 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
     let of_node = observed.left_alone.iter().filter(|key| key.node == args.node);
     let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();
     let braked = observed.held_back.is_some();
-    let inventory = known_node::inventory_answers(&client, &place.namespace).await.of(&args.node);
+    let answers = known_node::inventory_answers(&client, &place.namespace).await;
     let publishers = publishers_elsewhere(&client, &place, &node).await;
-    let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), inventory, since, identity, publishers)
+    let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), since, identity, publishers)
+        .answered(&set, &answers)
         .remembering(known_node::pool_memory(&client, &place.namespace).await);
     Ok(Gathered { set, node, left_alone, braked, unknown_state })
 }

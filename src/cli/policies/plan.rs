@@ -174,7 +174,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     // A change of policies makes the controller repair these keys again.
     let left_alone = if now.as_ref() == Some(&then) { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
-    let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
+    let known = Known { set, identity: args.served.identity, configuration: &args.served.configuration };
     let kueue = Kueue::of_cluster(&client).await;
     draft.wants_gates = kueue.has_topologies();
     let mut pools = Pools::of_cluster(&client, set, &args.served).await;

@@ -266,7 +266,7 @@ impl Reconciler {
             claims: &node.claims(),
             saved,
             pools: Some(&self.maps.states().pools()),
-            inventory: Some(&self.inventory.of(node.name())),
+            inventory: Some(&set.answers_about(facts, evidence, |name| self.inventory.of(name))),
             registered: self.was_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,

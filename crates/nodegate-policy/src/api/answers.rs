@@ -21,6 +21,11 @@ pub struct AnswerSpec {
     /// Expression that yields the name of the node that an item is about, such as `item.name`. An item without one is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Expression that yields the ID of the machine that an item is about, instead of `node`: of the instance, such as `item.id`, or the
+    /// whole ID of the provider. It is compared with the one as which the kubelet was authenticated, and with that of the provisioner's
+    /// object for the machine. An item without one is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Expressions that yield the values of labels, by label key. A node does not get a label whose expression yields null or an
     /// optional without a value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -328,6 +328,9 @@ pub struct InventorySpec {
     /// How to read labels out of its answers, if they are not labels by node already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<AnswerSpec>,
+    /// Set to true if a node may say which `machine` it is, by its system UUID or provider ID, where nothing proves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_kubelet: Option<bool>,
 }
 
 /// Label keys that a kubelet may not set on its own node.

@@ -25,7 +25,7 @@ pub(super) fn compile(
     faults: &mut Faults<'_>,
 ) -> AnswerForm {
     check(spec, is_batch, path, faults);
-    let AnswerSpec { format, items, node, labels, label_map, next } = spec;
+    let AnswerSpec { format, items, node, machine, labels, label_map, next } = spec;
     let mut computed: Vec<(LabelKey, Arc<Expression>)> = Vec::new();
     for (key, source) in labels {
         let path = path.key("labels").key(key);
@@ -36,10 +36,11 @@ pub(super) fn compile(
         }
         computed.extend(label.zip(of_item(source, &path, faults)));
     }
-    let node = node.as_ref().and_then(|source| of_item(source, &path.key("node"), faults));
+    let named = node.as_ref().map(|source| ("node", source)).or(machine.as_ref().map(|source| ("machine", source)));
+    let names = named.and_then(|(field, source)| of_item(source, &path.key(field), faults));
     let label_map = label_map.as_ref().and_then(|source| of_item(source, &path.key("labelMap"), faults));
     let (mut paths, mut reads_keys) = (Paths::default(), false);
-    for expression in computed.iter().map(|(_, expression)| expression).chain(&node).chain(&label_map) {
+    for expression in computed.iter().map(|(_, expression)| expression).chain(&names).chain(&label_map) {
         paths.merge(&expression.paths().item);
         reads_keys |= expression.paths().key;
     }
@@ -47,7 +48,8 @@ pub(super) fn compile(
         format: format.unwrap_or_default(),
         items: items.as_ref().and_then(|text| keys(text, &path.key("items"), faults)).unwrap_or_default(),
         next: next.as_ref().and_then(|text| keys(text, &path.key("next"), faults)),
-        node,
+        names,
+        by_machine: machine.is_some(),
         labels: computed.into(),
         label_map,
         paths,
@@ -63,9 +65,16 @@ fn check(spec: &AnswerSpec, is_batch: bool, path: &FieldPath, faults: &mut Fault
             faults.at(&path.key(field), Problem::new(what, "remove it"));
         }
     }
-    if is_batch && spec.node.is_none() {
+    if is_batch && spec.node.is_none() && spec.machine.is_none() {
         let what = "the answer is about all nodes, and nothing says which item is about which node";
-        faults.at(path, Problem::new(what, "add node, such as `node: item.name`"));
+        faults.at(path, Problem::new(what, "add node, such as `node: item.name`, or machine"));
+    }
+    if spec.machine.is_some() && spec.node.is_some() {
+        let what = "an item is about the node of a name or about a machine, and both are given";
+        faults.at(&path.key("machine"), Problem::new(what, "remove one of them"));
+    } else if spec.machine.is_some() && !is_batch {
+        let what = "the url names one node, so the answer cannot be about another machine";
+        faults.at(&path.key("machine"), Problem::new(what, "remove it, or write a url without {node}"));
     }
     if !is_batch && spec.next.is_some() {
         let what = "the answer is about one node, so it has no further pages";

@@ -32,6 +32,7 @@ pub(super) fn compile(document: usize, drafts: &mut Vec<Draft>, faults: &mut Fau
             faults.at(&path.key("name"), fault);
         }
         let Some(inventory) = compile_one(spec, &policy, &path, faults) else { continue };
+        let trust_kubelet = inventory.trusts_kubelet;
         let rule = Rule {
             id: RuleId { policy: policy.clone(), rule: format!("inventory:{}", cut_name(&spec.name)).into() },
             strength: Strength::Inventory,
@@ -39,7 +40,7 @@ pub(super) fn compile(document: usize, drafts: &mut Vec<Draft>, faults: &mut Fau
             rank: 0,
             matcher: Matcher::default(),
             assigns: Assignments { inventory: Some(Arc::new(inventory)), ..Assignments::default() },
-            trust_kubelet: false,
+            trust_kubelet,
             evict: false,
             remove_after: REMOVE_AFTER,
         };
@@ -69,7 +70,7 @@ fn compile_one(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Option<Inventory> {
-    let InventorySpec { name, url, refresh, allow, require, answer } = spec;
+    let InventorySpec { name, url, refresh, allow, require, answer, trust_kubelet } = spec;
     let url = faults.check(&path.key("url"), InventoryUrl::parse(url));
     let refresh = refresh.as_ref().and_then(|text| {
         let refresh = faults.check(&path.key("refresh"), duration(text))?;
@@ -98,6 +99,11 @@ fn compile_one(
     });
     let is_batch = url.as_ref().is_some_and(InventoryUrl::is_batch);
     let form = answer.as_ref().map(|spec| answers::compile(spec, is_batch, &allow, &path.key("answer"), faults));
+    let trusts_kubelet = trust_kubelet.unwrap_or_default();
+    if trusts_kubelet && answer.as_ref().is_none_or(|answer| answer.machine.is_none()) {
+        let what = "items are about nodes by name, which no kubelet chooses";
+        faults.at(&path.key("trustKubelet"), Problem::new(what, "remove it; it is for answer.machine"));
+    }
     let url = url?;
     // What changes how answers are read changes what they say.
     let asked = answer.as_ref().and_then(|spec| serde_json::to_string(spec).ok()).unwrap_or_default();
@@ -107,6 +113,7 @@ fn compile_one(
         name: name.as_str().into(),
         refresh: refresh.unwrap_or(REFRESH),
         require: require.unwrap_or_default(),
+        trusts_kubelet,
         question: InventoryQuestion::new(url.as_str(), allow.written(), &asked),
         form: form.map(Arc::new),
         url,

@@ -30,7 +30,6 @@ use crate::api::source::{FieldPath, Related};
 use crate::keys::compile_budget::{CompileBudget, EXPRESSIONS_MAX};
 use crate::keys::pattern::{KeySet, TextSet};
 use crate::set::index::{NameIndexBuilder, RuleFinder};
-use crate::set::pools::Pools;
 use crate::set::rule::Rule;
 use crate::set::{PolicySet, SetParts};
 
@@ -207,7 +206,8 @@ impl PolicySet {
         migrations::check(&documents, &drafts, &gates, &mut errors);
         migrations::persist_both(&mut drafts);
         check_guarded(&protected, &drafts, &mut errors);
-        let pools = Pools::new(pools.entries, pools.by_machines, pools.by_proofs);
+        let inventories = drafts.iter().filter_map(|draft| draft.rule.assigns.inventory.as_ref());
+        let pools = pools.build(inventories.into_iter().any(|inventory| inventory.is_by_machine()));
         pools::check(&pools, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);

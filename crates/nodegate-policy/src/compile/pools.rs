@@ -1,5 +1,7 @@
 //! Compiles `pools`.
 
+use std::collections::BTreeSet;
+
 use super::Faults;
 use crate::api::document::PolicyError;
 use crate::api::names::{LabelKey, POOL_NAME_MAX};
@@ -29,6 +31,17 @@ pub(super) struct PoolParts {
     pub(super) entries: Vec<Pool>,
     pub(super) by_machines: Vec<PoolByMachine>,
     pub(super) by_proofs: Vec<PoolByProof>,
+}
+
+impl PoolParts {
+    /// All of them. `asks_for_instance`: whether something else asks for the instance as which a kubelet was authenticated.
+    pub(super) fn build(self, asks_for_instance: bool) -> Pools {
+        let mut instances: BTreeSet<Box<str>> = self.by_machines.iter().map(|entry| entry.instance.clone()).collect();
+        if asks_for_instance && instances.is_empty() {
+            instances.insert(SESSION_NAME.into());
+        }
+        Pools::new(self.entries, self.by_machines, self.by_proofs, instances)
+    }
 }
 
 /// The pools of a document.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::api::names::{check_label_key, check_label_value};
 use crate::api::stable_hash::stable_hash;
+use crate::facts::machines::instance_of;
 use crate::keys::restriction::is_own;
 
 /// Maximum number of labels of one node that are kept of one answer.
@@ -95,6 +96,24 @@ impl InventoryLabels {
     }
 }
 
+/// What the names of machines begin with, in which no name of a node does.
+const MACHINE: &str = "machine/";
+/// Maximum length of the ID of a machine, in bytes.
+const MACHINE_ID_MAX: usize = 253;
+
+/// The name of the machine with this ID among those of nodes: IDs are compared without regard to case, and of a provider's whole
+/// ID, the part behind the last `/` counts. `None` if it can be no ID.
+pub fn name_of_machine(id: &str) -> Option<String> {
+    let id = instance_of(id.trim());
+    let is_id = !id.is_empty() && id.len() <= MACHINE_ID_MAX && id.bytes().all(|byte| byte.is_ascii_graphic());
+    is_id.then(|| format!("{MACHINE}{}", id.to_ascii_lowercase()))
+}
+
+/// Whether this is the name of a machine, and not of a node.
+pub fn is_machine(name: &str) -> bool {
+    name.starts_with(MACHINE)
+}
+
 /// The answers of all inventories about one node. An inventory without an entry has not answered yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InventoryAnswers(Box<[(Arc<str>, Arc<InventoryLabels>)]>);
@@ -102,7 +121,12 @@ pub struct InventoryAnswers(Box<[(Arc<str>, Arc<InventoryLabels>)]>);
 impl InventoryAnswers {
     /// The answer of the inventory `policy/name`.
     pub fn of(&self, id: &str) -> Option<&InventoryLabels> {
-        self.0.iter().find(|(of, _)| **of == *id).map(|(_, labels)| &**labels)
+        self.shared(id).map(|labels| &**labels)
+    }
+
+    /// The answer of the inventory `policy/name`, to keep.
+    pub(crate) fn shared(&self, id: &str) -> Option<&Arc<InventoryLabels>> {
+        self.0.iter().find(|(of, _)| **of == *id).map(|(_, labels)| labels)
     }
 
     /// The same answers with another one of this inventory, or without it.

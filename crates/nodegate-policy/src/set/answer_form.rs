@@ -8,7 +8,7 @@ use nodegate_cel::{Budget, Paths};
 use crate::api::answers::AnswerFormat;
 use crate::api::names::LabelKey;
 use crate::cel::{Expression, Item};
-use crate::facts::inventory::DroppedLabel;
+use crate::facts::inventory::{DroppedLabel, name_of_machine};
 
 /// Where the items of an answer are, and what they say.
 #[derive(Clone, Debug)]
@@ -19,7 +19,10 @@ pub struct AnswerForm {
     pub items: Box<[String]>,
     /// The keys that lead to the URL of the next page.
     pub next: Option<Box<[String]>>,
-    pub(crate) node: Option<Arc<Expression>>,
+    /// The name of the node, or the ID of the machine, that an item is about.
+    pub(crate) names: Option<Arc<Expression>>,
+    /// Whether items are about machines.
+    pub(crate) by_machine: bool,
     pub(crate) labels: Box<[(LabelKey, Arc<Expression>)]>,
     pub(crate) label_map: Option<Arc<Expression>>,
     /// What all expressions read of an item.
@@ -31,8 +34,8 @@ pub struct AnswerForm {
 /// What an item says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemLabels {
-    /// The node that it is about, if it says so.
-    pub node: Option<String>,
+    /// The name of the node, or of the machine, that it is about, if it says so.
+    pub name: Option<String>,
     /// The labels.
     pub labels: BTreeMap<String, String>,
     /// The labels of which it is not known what it says.
@@ -50,7 +53,7 @@ impl AnswerForm {
     /// What an item in JSON says. `key`: its key, if the items are the values of an object.
     ///
     /// # Errors
-    /// Returns a sentence if it is not known which node it is about, or which labels the node has.
+    /// Returns a sentence if it is not known what it is about, or which labels that has.
     pub fn of_json(&self, key: Option<&str>, text: &str) -> Result<ItemLabels, String> {
         let budget = Budget::brief();
         let item = Item::of_json(text, &self.paths, &budget).map_err(|error| format!("it is not JSON: {error}"))?;
@@ -64,7 +67,7 @@ impl AnswerForm {
     /// What a line of comma-separated values says; `fields`: the name of each column and what the line has there.
     ///
     /// # Errors
-    /// Returns a sentence if it is not known which node it is about, or which labels the node has.
+    /// Returns a sentence if it is not known what it is about, or which labels that has.
     pub fn of_fields<'f>(&self, fields: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<ItemLabels, String> {
         let budget = Budget::brief();
         self.of(&Item::of_fields(fields, &self.paths).within(&budget))
@@ -72,9 +75,11 @@ impl AnswerForm {
 
     fn of(&self, item: &Item<'_>) -> Result<ItemLabels, String> {
         let failed = |field: &str, why: String| format!("{field} is unknown: {why}");
-        let node = self.node.as_ref().map(|node| node.text_of(item)).transpose();
-        let node = node.map_err(|why| failed("node", why))?.flatten().filter(|node| !node.is_empty());
-        if self.node.is_some() && node.is_none() {
+        let name = self.names.as_ref().map(|name| name.text_of(item)).transpose();
+        let field = if self.by_machine { "machine" } else { "node" };
+        let name = name.map_err(|why| failed(field, why))?.flatten().filter(|name| !name.is_empty());
+        let name = if self.by_machine { name.as_deref().and_then(name_of_machine) } else { name };
+        if self.names.is_some() && name.is_none() {
             return Ok(ItemLabels::default());
         }
         let map = self.label_map.as_ref().map(|map| map.labels_of(item)).transpose();
@@ -90,12 +95,12 @@ impl AnswerForm {
                 }
             }
         }
-        Ok(ItemLabels { node, labels, unknown })
+        Ok(ItemLabels { name, labels, unknown })
     }
 
     /// Whether items say which node they are about.
     pub fn names_nodes(&self) -> bool {
-        self.node.is_some()
+        self.names.is_some()
     }
 
     /// Whether the items are the values of an object: what they say depends on their keys.
@@ -137,7 +142,7 @@ mod tests {
             let said = form.of_json(None, &item.to_string()).unwrap();
             assert_eq!(
                 said,
-                ItemLabels { node: Some("n1".to_owned()), labels: expected, unknown: Vec::new() },
+                ItemLabels { name: Some("n1".to_owned()), labels: expected, unknown: Vec::new() },
                 "{item}"
             );
         }
@@ -166,7 +171,7 @@ mod tests {
         assert!(form.reads_keys());
         let item = json!({"labels": {"rack": "1", "unit": "2", "x/a": "3"}, "rack": null, "unit": {}});
         let said = form.of_json(Some("n1"), &item.to_string()).unwrap();
-        assert_eq!((said.node.as_deref(), said.labels), (Some("n1"), labels(&[("x/a", "3")])));
+        assert_eq!((said.name.as_deref(), said.labels), (Some("n1"), labels(&[("x/a", "3")])));
         assert_eq!(said.unknown.len(), 1);
         let item = json!({"labels": {"x/a": 1, "x/b": null}, "rack": null, "unit": 3}).to_string();
         assert_eq!(form.of_json(Some("n1"), &item).unwrap().labels, labels(&[("unit", "3"), ("x/a", "1")]));
@@ -181,7 +186,7 @@ mod tests {
             form(&json!({"format": "csv", "node": "item.host", "labels": {"rack": "item.rack", "unit": "item.unit"}}));
         let said = form.of_fields([("host", "n1"), ("rack", ""), ("unit", "07")]).unwrap();
         assert_eq!(
-            (said.node.as_deref(), said.labels, said.unknown),
+            (said.name.as_deref(), said.labels, said.unknown),
             (Some("n1"), labels(&[("unit", "07")]), Vec::new())
         );
         assert_eq!(form.of_fields([("host", "n1"), ("unit", "1")]).unwrap().unknown.len(), 1, "no such column");

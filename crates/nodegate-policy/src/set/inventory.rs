@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::api::names::{LabelKey, is_dns_subdomain};
 use crate::api::problem::Problem;
-use crate::facts::inventory::{DroppedLabel, InventoryLabels, InventoryQuestion};
+use crate::facts::inventory::{DroppedLabel, InventoryLabels, InventoryQuestion, is_machine};
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::{is_reconciled_by_kubelet, writable_label};
 use crate::set::answer_form::AnswerForm;
@@ -32,6 +32,8 @@ pub struct Inventory {
     pub refresh: Duration,
     /// Whether a joining node has the pending taint until the inventory has answered.
     pub require: bool,
+    /// Whether a node may say which machine it is, where nothing proves it.
+    pub(crate) trusts_kubelet: bool,
     /// The keys that it may give.
     pub(crate) allow: KeySet,
     /// How its answers are read; `None` if they are labels by node already.
@@ -49,6 +51,16 @@ impl Inventory {
         let (labels, invalid) = InventoryLabels::checked(answer);
         dropped.extend(invalid);
         (labels.to(Some(self.question)), dropped)
+    }
+
+    /// Whether its answers are about machines, and not about nodes by name.
+    pub fn is_by_machine(&self) -> bool {
+        self.form.as_ref().is_some_and(|form| form.by_machine)
+    }
+
+    /// Whether this can be what an answer is about: the name of a node, or of a machine.
+    pub fn can_be_about(&self, name: &str) -> bool {
+        if self.is_by_machine() { is_machine(name) } else { is_dns_subdomain(name) }
     }
 
     fn refusal(&self, key: &str) -> Option<String> {

@@ -1,6 +1,7 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
 pub(crate) mod answer_form;
+mod answered;
 mod asked;
 pub(crate) mod defaults;
 pub(crate) mod gates;

@@ -138,7 +138,13 @@ pub(crate) struct PoolsOfNode<'s> {
 }
 
 impl Pools {
-    pub(crate) fn new(entries: Vec<Pool>, by_machines: Vec<PoolByMachine>, by_proofs: Vec<PoolByProof>) -> Self {
+    /// `instance_keys`: the keys of extra information that have the ID of a kubelet's instance.
+    pub(crate) fn new(
+        entries: Vec<Pool>,
+        by_machines: Vec<PoolByMachine>,
+        by_proofs: Vec<PoolByProof>,
+        instance_keys: BTreeSet<Box<str>>,
+    ) -> Self {
         let named = by_proofs.iter().filter_map(|entry| entry.requester.as_ref());
         let plain = entries.iter().filter_map(|pool| pool.requester.as_ref());
         let requesters: Vec<&PoolRequester> = plain.chain(named.clone().map(|(beside, _)| beside)).collect();
@@ -150,9 +156,8 @@ impl Pools {
         if asks_for_bootstrap {
             keys.insert(CREDENTIAL_ID.into());
         }
-        let instance_keys: BTreeSet<Box<str>> = by_machines.iter().map(|entry| entry.instance.clone()).collect();
         keys.extend(instance_keys.iter().cloned());
-        let asks = asks_for_bootstrap || !requesters.is_empty() || !by_machines.is_empty();
+        let asks = asks_for_bootstrap || !requesters.is_empty() || !instance_keys.is_empty();
         let asked = asks.then(|| keys.into_iter().collect());
         let instance_keys = instance_keys.into_iter().collect();
         let machine_kinds: BTreeSet<MachineKind> = by_machines.iter().map(|entry| entry.kind).collect();

@@ -160,7 +160,7 @@ impl Items {
                 return Ok(());
             }
         };
-        let Some(node) = self.only.as_deref().or(item.node.as_deref()).map(kept) else { return Ok(()) };
+        let Some(node) = self.only.as_deref().or(item.name.as_deref()).map(kept) else { return Ok(()) };
         let item = bounded(item, &self.inventory);
         let labels = item.iter().flat_map(|item| &item.labels);
         self.given += node.len() + labels.map(|(key, value)| key.len() + value.len() + LABEL_BYTES).sum::<usize>();
@@ -180,13 +180,13 @@ impl Items {
 
 /// The labels of the item that the inventory may give, unless there are too many. What is too long is cut, and still not valid.
 fn bounded(item: ItemLabels, inventory: &Inventory) -> Result<ItemLabels, Fault> {
-    let ItemLabels { node: _, mut labels, unknown } = item;
+    let ItemLabels { name: _, mut labels, unknown } = item;
     labels.retain(|key, _| inventory.may_give(key));
     if labels.len() + unknown.len() > WRITTEN_MAX {
         return Err(too_many_labels());
     }
     let labels = labels.iter().map(|(key, value)| (kept(key), kept(value))).collect();
-    Ok(ItemLabels { node: None, labels, unknown })
+    Ok(ItemLabels { name: None, labels, unknown })
 }
 
 /// The pointer in a message.

@@ -110,6 +110,7 @@ impl Source {
     /// Compares the schedule with the nodes that exist.
     fn look(&self, around: Surroundings<'_>, now: Instant) {
         let Inventory { id, policy, name, url, .. } = &*self.inventory;
+        // Which machine a node is, is not known here: while one is young, it may wait for an answer about its machine.
         let is_answered =
             |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
         if url.is_batch() {

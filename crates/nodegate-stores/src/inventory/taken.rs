@@ -10,7 +10,6 @@ use super::request::{Fault, Returned};
 use super::source::{Source, Surroundings};
 use super::written::Written;
 use nodegate_base::text;
-use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::{DroppedLabel, Inventory, InventoryLabels, ItemLabels};
 
 /// Maximum length of a key or a name in a message, in bytes.
@@ -102,7 +101,7 @@ impl Source {
         node: String,
         item: Result<ItemLabels, Cow<'static, str>>,
     ) {
-        if !is_dns_subdomain(&node) {
+        if !self.inventory.can_be_about(&node) {
             return;
         }
         match item.map_err(Cow::into_owned).and_then(|item| self.accept(around, &node, item)) {
@@ -135,7 +134,8 @@ impl Source {
                 );
             });
         }
-        // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer.
+        // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer. Which machines exist is not
+        // known here: what was answered about another one is forgotten, and its node keeps its labels all the same.
         let living: HashSet<Arc<str>> = (around.living)().into_iter().map(|node| node.name).collect();
         let kept = |node: &str| keeps_all || living.contains(node) || refused.contains(node);
         around.cache.put_all(&self.inventory.id, accepted, kept);
@@ -149,7 +149,7 @@ impl Source {
     /// Returns a sentence if there are labels and none of them may be used: a page about an error looks like this, and
     /// must not remove labels.
     fn accept(&self, around: Surroundings<'_>, node: &str, item: ItemLabels) -> Result<InventoryLabels, String> {
-        let ItemLabels { node: _, labels, unknown } = item;
+        let ItemLabels { name: _, labels, unknown } = item;
         let before = around.cache.of(node);
         let before = before.of(&self.inventory.id);
         // Without an answer to the same question, what is unknown would count as absent.

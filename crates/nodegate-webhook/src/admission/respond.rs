@@ -15,8 +15,8 @@ use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::cel::Budget;
 use nodegate_policy::{
-    DecideContext, Decision, Note, Operation, PolicySet, Verdict, Violation, Write, corrections_exceeded, decide,
-    excess, judge, patch_of_write,
+    DecideContext, Decision, InventoryAnswers, Note, Operation, PolicySet, Verdict, Violation, Write,
+    corrections_exceeded, decide, excess, judge, patch_of_write,
 };
 use nodegate_stores::state::Machine;
 
@@ -56,7 +56,7 @@ pub(super) fn mutate_within(
     // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
     // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
     if !write.status && !own {
-        let (inventory, pools) = (context.inventory.of(&write.node.name), context.saved.pools());
+        let (inventory, pools) = (answers(&policies, write, context), context.saved.pools());
         let decide_context = DecideContext {
             saved: saved.as_deref(),
             pools: Some(&pools),
@@ -133,7 +133,7 @@ pub(super) fn validate_within(
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
     };
-    let (inventory, pools) = (context.inventory.of(&write.node.name), context.saved.pools());
+    let (inventory, pools) = (answers(policies, write, context), context.saved.pools());
     let decide_context = DecideContext {
         saved: saved.as_deref(),
         pools: Some(&pools),
@@ -192,6 +192,11 @@ fn prove(review: &mut Review<'_>, policies: &PolicySet, context: &Context) -> Op
     let saved = context.saved.get(machine(write));
     write.prove(policies, saved.as_deref(), &*context.witnesses);
     saved
+}
+
+/// What inventories have answered about the node of a write.
+fn answers(policies: &PolicySet, write: &Write<'_>, context: &Context) -> Arc<InventoryAnswers> {
+    policies.answers_about(&write.node, write.evidence.as_ref(), |name| context.inventory.of(name))
 }
 
 /// Refuses to answer a review whose evaluation was stopped, because an answer would lack what was not evaluated.

@@ -170,13 +170,19 @@ impl Cleaner<'_> {
         };
         let saved = self.maps.states().get(machine(&facts)).unwrap_or_default();
         let evidence = Evidence::of_stored(&facts, &saved, false);
+        let scope = self.scope();
+        let known = |name: &str| self.inventory.of(name);
+        let answers = match scope.running {
+            Some(set) => set.answers_about(&facts, evidence.as_ref(), known),
+            None => known(node.name()),
+        };
         let stored = StoredNode {
             pools: None,
             node: &facts,
             version: None,
             claims: text.claims(),
             saved: &saved,
-            inventory: Some(&self.inventory.of(node.name())),
+            inventory: Some(&answers),
             registered: true,
             identified: true,
             pending: &self.pending,
@@ -185,7 +191,7 @@ impl Cleaner<'_> {
             elsewhere: self.maps.states().publishers(),
             evidence: evidence.as_ref(),
         };
-        let CleanupPlan { mut keys, change } = plan_cleanup(&self.scope(), &stored);
+        let CleanupPlan { mut keys, change } = plan_cleanup(&scope, &stored);
         let Some(change) = change.filter(|_| self.args.confirm) else {
             return Ok(Attempt::Done(NodeCleanup { node: name, keys, error: None }));
         };

@@ -138,7 +138,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let client = place.client().await?;
     let (set, policies_unknown) = effective_policies::in_force(&client, &place, &sources).await?;
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
-    let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
+    let known = Known { set: &set, identity: args.served.identity, configuration: &args.served.configuration };
     let remembered = known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
     if set.pools_remember() {
         gathering.remember(&remembered);

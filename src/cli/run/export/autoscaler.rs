@@ -119,7 +119,7 @@ async fn of_cluster(args: &ExportAutoscalerArgs, place: &ClusterTarget) -> anyho
     let proposal = effective_policies::proposed(&client, place, &args.files.sources(), false).await?;
     let set = &proposal.set;
     let mut groups = Groups::new(set, args.by.as_ref(), args.format, args.served.pending.taints());
-    let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
+    let known = Known { set, identity: args.served.identity, configuration: &args.served.configuration };
     let mut unreadable = Vec::new();
     let remembered = known_node::each(&client, place, &known, |node| match node {
         Ok(node) => groups.add(&node),

@@ -19,7 +19,7 @@ use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, NodeText, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PoolMemory, Publishers, StoredNode,
+    Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PolicySet, PoolMemory, Publishers, StoredNode,
 };
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
@@ -52,7 +52,6 @@ impl KnownNode {
     pub(in crate::cli) fn of_cluster(
         node: NodeObject,
         saved: SavedState,
-        inventory: Arc<InventoryAnswers>,
         webhook_since: Option<Timestamp>,
         identity: Identity,
         elsewhere: Publishers,
@@ -65,8 +64,18 @@ impl KnownNode {
         drop(facts);
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
         let patched_taints = BTreeSet::new();
-        let pools = Arc::default();
+        let (pools, inventory) = (Arc::default(), Arc::default());
         Self { node, text, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence }
+    }
+
+    /// The same node, about which inventories of these policies have answered this.
+    pub(in crate::cli) fn answered(mut self, set: &PolicySet, answers: &InventoryCache) -> Self {
+        if let Ok(facts) = self.text.facts() {
+            let about = set.answers_about(&facts, self.evidence.as_ref(), |name| answers.of(name));
+            drop(facts);
+            self.inventory = about;
+        }
+        self
     }
 
     /// The same node, in a cluster where pools remember this.
@@ -169,6 +178,8 @@ pub(in crate::cli) fn publishers(found: &[Found], saved: &HashMap<String, SavedS
 
 /// How the past of the nodes of a cluster is found.
 pub(in crate::cli) struct Known<'a> {
+    /// The policies whose inventories have answered.
+    pub(in crate::cli) set: &'a PolicySet,
     /// How saved state is matched to nodes.
     pub(in crate::cli) identity: Identity,
     /// The webhook configurations.
@@ -196,9 +207,9 @@ pub(in crate::cli) async fn each(
         for node in read {
             take(node.map(|node| {
                 let saved = node.text().facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
-                let inventory = inventories.of(node.name());
                 let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
-                KnownNode::of_cluster(node, saved, inventory, since, known.identity, maps.states().publishers())
+                KnownNode::of_cluster(node, saved, since, known.identity, maps.states().publishers())
+                    .answered(known.set, &inventories)
                     .remembering(maps.states().pools())
             }))?;
         }

@@ -1,5 +1,6 @@
 //! The part of a session that asks inventories.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use super::LeaderSession;
 use crate::node::NodeObject;
 use crate::node::queue::Queue;
+use nodegate_policy::is_machine;
 use nodegate_stores::inventory::LivingNode;
 use nodegate_stores::touched::Following;
 
@@ -43,16 +45,40 @@ impl LeaderSession {
     pub(crate) async fn follow_answers(&self, store: &Store<NodeObject>, queue: &Queue) {
         let mut touched = self.inventory.cache().touched().follow();
         loop {
-            for name in touched.next().await {
-                // A batch may also be about nodes that do not exist.
-                if let Some(node) = store.get(&ObjectRef::new(&name)) {
-                    if let Some(known) = self.reconciler.memory().living(&node) {
-                        known.grace_periods.answered(Instant::now());
-                    }
-                    queue.wake(&name, self.reconciler.urgency(&node));
+            let (machines, names): (HashSet<_>, HashSet<_>) =
+                touched.next().await.into_iter().partition(|name| is_machine(name));
+            // A batch may also be about nodes that do not exist.
+            let mut nodes: Vec<Arc<NodeObject>> =
+                names.iter().filter_map(|name| store.get(&ObjectRef::new(name))).collect();
+            if !machines.is_empty() {
+                nodes.extend(self.nodes_of(store, &machines).await);
+            }
+            for node in nodes {
+                if let Some(known) = self.reconciler.memory().living(&node) {
+                    known.grace_periods.answered(Instant::now());
                 }
+                queue.wake(node.name(), self.reconciler.urgency(&node));
             }
         }
+    }
+
+    /// The nodes that are one of these machines.
+    async fn nodes_of(&self, store: &Store<NodeObject>, machines: &HashSet<Arc<str>>) -> Vec<Arc<NodeObject>> {
+        let (set, mut found) = (self.reconciler.policies(), Vec::new());
+        for (count, node) in store.state().into_iter().enumerate() {
+            let text = node.text();
+            if let Ok(facts) = text.facts() {
+                let (_, saved) = self.reconciler.stored_and_saved(&node, &facts);
+                let evidence = self.reconciler.evidence(&node, &facts, &set, &saved).0;
+                if set.machines_of(&facts, evidence.as_ref()).iter().any(|name| machines.contains(&**name)) {
+                    found.push(node.clone());
+                }
+            }
+            if count % 64 == 63 {
+                tokio::task::yield_now().await;
+            }
+        }
+        found
     }
 }
 
