@@ -58,15 +58,17 @@ pub fn once_joined(set: &PolicySet, node: &NodeFacts<'_>, known: &Newcomer<'_>) 
     builder.decision
 }
 
-/// The same node under another name of the same form: its last digit before the domain is another one, or else its last letter.
+/// The same node under another name of the same form: the last digit of what tells nodes of a pool apart is another one, or else the last
+/// letter. That is what is behind the last `-` before the domain.
 pub fn renamed(name: &str) -> String {
     let next = |c: char| match c {
         '9' => '0',
         'z' => 'a',
         other => char::from_u32(u32::from(other) + 1).unwrap_or(other),
     };
-    let host = name.split_once('.').map_or(name.len(), |(host, _)| host.len());
-    let last = |is: fn(&char) -> bool| name[..host].char_indices().rfind(|(_, c)| is(c));
+    let host = name.split_once('.').map_or(name, |(host, _)| host);
+    let own = host.rfind('-').map_or(0, |at| at + 1);
+    let last = |is: fn(&char) -> bool| host.char_indices().rfind(|(at, c)| *at >= own && is(c));
     match last(char::is_ascii_digit).or_else(|| last(char::is_ascii_lowercase)) {
         Some((at, c)) => format!("{}{}{}", &name[..at], next(c), &name[at + c.len_utf8()..]),
         None => format!("{name}0"),

@@ -90,7 +90,8 @@ fn another_name_has_the_same_form() {
         ("gpu-1", "gpu-2"),
         ("gpu-9", "gpu-0"),
         ("aks-gpu-12345678-vmss00000z", "aks-gpu-12345678-vmss00001z"),
-        ("n1-gpu", "n2-gpu"),
+        ("n1gpu", "n2gpu"),
+        ("h100-first", "h100-firsu"),
         ("gpu-z", "gpu-a"),
         ("ip-10-0-1-119.eu-central-1.compute.internal", "ip-10-0-1-110.eu-central-1.compute.internal"),
     ] {
