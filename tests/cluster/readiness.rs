@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::commands::run;
 use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::keeping::{is_pending, node, until_led};
 use super::nodegate::{Nodegate, Setup};
@@ -73,5 +74,18 @@ async fn a_node_has_the_taint_of_its_readiness_rule_from_its_create_on() {
     admin.eventually("gpu-2", "it has passed the gate", |node| !is_pending(node)).await;
     nodegate.until_resynced(2).await;
     assert!(!has_taint(&admin.get("gpu-2").await));
+
+    // Without the policy's rule, the taint comes late again, and `plan` says so.
+    let plan = |policy: &str| {
+        run(plane, None, &["plan", "--policy", policy, "--only", "--namespace", &nodegate.namespace]).with(0)
+    };
+    assert!(!plan(&policy).contains("NodeReadinessRule"), "{}", plan(&policy));
+    let others = directory.path().join("others.yaml").display().to_string();
+    let text =
+        block("node-readiness", "kind: NodePolicy").replace("readiness.k8s.io/gpu-driver", "readiness.k8s.io/other");
+    std::fs::write(&others, text).unwrap();
+    let warning =
+        "NodeReadinessRule gpu-driver adds the taint readiness.k8s.io/gpu-driver:NoSchedule after a node has joined";
+    assert!(plan(&others).contains(warning), "{}", plan(&others));
     nodegate.terminate();
 }

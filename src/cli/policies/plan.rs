@@ -6,6 +6,7 @@ pub(in crate::cli) mod document;
 mod gates;
 mod kueue;
 pub(in crate::cli) mod pods;
+mod readiness;
 pub(in crate::cli) mod text;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -34,10 +35,12 @@ use nodegate_base::kube_error::in_words;
 use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{MaxRemovals, Unreadable};
+use nodegate_policy::explain::taints_at_join;
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
 use nodegate_policy::{Exemptions, Field, NodeFacts, PendingTaints, PolicySet, RuleId, gates_of, plan_reconcile};
 use nodegate_stores::files::Sources;
 use pods::Workloads;
+use readiness::{LateTaint, Readiness, TaintKey};
 
 /// Show what policies would change, and which pods that affects
 ///
@@ -113,6 +116,10 @@ struct Draft {
     nodes: Vec<NodePlan>,
     autoscalers: Vec<Difference>,
     kueue: Vec<KueueDifference>,
+    late_taints: Vec<LateTaint>,
+    /// What rules give each node when it joins, if `wants_taints`.
+    taints: BTreeMap<String, BTreeSet<TaintKey>>,
+    wants_taints: bool,
     /// The gates and topologies that each node is in, if `wants_gates`.
     gates: BTreeMap<String, Vec<RuleId>>,
     wants_gates: bool,
@@ -177,6 +184,8 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     let known = Known { set, identity: args.served.identity, configuration: &args.served.configuration };
     let kueue = Kueue::of_cluster(&client).await;
     draft.wants_gates = kueue.has_topologies();
+    let readiness = Readiness::of_cluster(&client).await;
+    draft.wants_taints = !readiness.is_empty();
     let mut pools = Pools::of_cluster(&client, set, &args.served).await;
     let take = |member: Result<KnownNode, Unreadable>| {
         let planned = match member {
@@ -194,6 +203,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     };
     let remembered = known_node::each(&client, &place, &known, take).await?;
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
+    draft.late_taints = readiness.late(&draft.transitions, &draft.taints);
     draft.kueue = kueue.differences(set, &draft.transitions, &draft.gates);
     let mut workloads = Workloads::new(std::mem::take(&mut draft.transitions));
     let others_ask = pools.is_some() || !set.awaited_of_publishers().is_empty();
@@ -232,6 +242,11 @@ impl Draft {
         let plan = plan_reconcile(set, &stored);
         if self.wants_gates {
             self.gates.insert(member.node.name().to_owned(), gates_of(set, &stored));
+        }
+        if self.wants_taints {
+            let given = taints_at_join(set, &stored).into_iter();
+            let given = given.map(|(key, effect)| (key, effect.as_str().to_owned())).collect();
+            self.taints.insert(member.node.name().to_owned(), given);
         }
         let skipped = |field, key: &str| {
             !left_alone.is_empty() && left_alone.contains(&(member.node.name().to_owned(), field, key.to_owned()))
@@ -288,7 +303,7 @@ impl Draft {
         };
         let trusting = set.trusting_rules().collect();
         let keys_of_programs = KeyOfProgram::all(set);
-        let Self { autoscalers, kueue, .. } = self;
+        let Self { autoscalers, kueue, late_taints, .. } = self;
         Plan {
             policies,
             nodes,
@@ -300,6 +315,7 @@ impl Draft {
             autoscalers,
             shut_out,
             kueue,
+            late_taints,
             summary,
         }
     }

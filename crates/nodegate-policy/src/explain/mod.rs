@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::api::names::TaintId;
+use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::Change;
 use crate::decide::evaluate::{Evaluation, Recalled, Sources};
 use crate::decide::view::{AssignedValue, View};
@@ -108,6 +108,20 @@ struct Explainer<'a> {
     joining: Evaluation<'a>,
 }
 
+/// The taints that rules give a node like the stored one when it joins: key and effect.
+pub fn taints_at_join(set: &PolicySet, stored: &StoredNode<'_>) -> Vec<(String, TaintEffect)> {
+    let plan = plan_reconcile(set, stored);
+    let joined = joining(set, stored, &plan);
+    joined.view.taints.keys().map(|(key, effect)| (key.clone().into_owned(), *effect)).collect()
+}
+
+/// The evaluation of all rules as for a node that joins.
+fn joining<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> Evaluation<'a> {
+    let pools = stored.pools.map(|memory| Recalled { memory, stored: None });
+    let sources = Sources { defaults: true, saved: Some(stored.saved), pools };
+    Evaluation::run(set, view(set, stored, plan), sources)
+}
+
 /// The evaluation of all rules on the stored node, with the sources that [`plan_reconcile`] uses.
 fn evaluation<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> Evaluation<'a> {
     let restores = plan.first_sight && stored.identified;
@@ -124,15 +138,7 @@ fn view<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan
 impl<'a> Explainer<'a> {
     fn new(set: &'a PolicySet, subject: &'a Subject<'a>, plan: &'a ReconcilePlan) -> Self {
         let stored = &subject.stored;
-        let pools = stored.pools.map(|memory| Recalled { memory, stored: None });
-        let joining = Sources { defaults: true, saved: Some(stored.saved), pools };
-        Self {
-            set,
-            subject,
-            plan,
-            now: evaluation(set, stored, plan),
-            joining: Evaluation::run(set, view(set, stored, plan), joining),
-        }
+        Self { set, subject, plan, now: evaluation(set, stored, plan), joining: joining(set, stored, plan) }
     }
 
     /// Everything that the node has.

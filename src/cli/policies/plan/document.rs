@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::gates::ShutOut;
 use super::kueue::KueueDifference;
+use super::readiness::LateTaint;
 use crate::cli::shared::autoscalers::document::Difference;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod};
 use nodegate_policy::explain::FieldName;
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(in crate::cli) shut_out: Vec<ShutOut>,
     /// What the Topology objects of Kueue in the cluster, the nodes and the topologies of the policies do not agree on.
     pub(in crate::cli) kueue: Vec<KueueDifference>,
+    /// Taints of NodeReadinessRules in the cluster that nodes do not have when they join.
+    pub(in crate::cli) late_taints: Vec<LateTaint>,
     /// Totals.
     pub(in crate::cli) summary: Summary,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anstyle::AnsiColor;
 
 use crate::cli::policies::plan::document::{Change, KeyOfProgram, NodePlan, Op, Plan, Policies, Summary};
-use crate::cli::policies::plan::{autoscalers, gates, kueue};
+use crate::cli::policies::plan::{autoscalers, gates, kueue, readiness};
 use crate::cli::shared::terminal_lines::Lines;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod, Effect};
 use nodegate_base::text::{counted, or_quotes};
@@ -75,6 +75,9 @@ pub(super) fn of(plan: &Plan, by_node: bool, colors: bool) -> Lines {
     }
     for found in &plan.kueue {
         lines.add("", &format!("Warning: {}", kueue::in_words(found)));
+    }
+    for found in &plan.late_taints {
+        lines.add("", &format!("Warning: {}", readiness::in_words(found)));
     }
     for found in &plan.autoscalers {
         lines.add("", &format!("Warning: {}", autoscalers::in_words(found)));
