@@ -1,9 +1,8 @@
 //! Karpenter launches machines for pods that need what nodegate adds, with nodegate and without it: `just autoscalers`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Method;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,15 +10,17 @@ use kube::Api;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::autoscaling::{BURST, BURSTS, bound, burst, kubelets};
+use super::autoscaling::{ACCELERATORS, Demand, bursts, command_of, kubelets, policy_of, setup};
 use super::commands::run;
 use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::guard::Guard;
 use super::keeping::until_led;
 use super::nodegate::{Nodegate, Setup};
 use super::pools::until_older;
-use super::random::setting;
 use crate::eventually::{eventually, for_a_while, holds};
+use crate::shared::guides::block;
+
+const GUIDE: &str = "karpenter";
 
 /// The directory with Karpenter and its definitions (`tests/tools/karpenter/build`).
 fn installed() -> PathBuf {
@@ -56,31 +57,34 @@ impl<'a> Running<'a> {
             plane,
             pods: Api::namespaced(plane.client(None).await, "default"),
             _scheduler: plane.component("kube-scheduler", &[]),
-            _kubelets: kubelets(plane, "kwok-").await,
+            _kubelets: kubelets(plane).await,
             _karpenter: karpenter(plane, log.path()),
             _log: log,
         }
     }
 
-    fn trial(&self) -> Trial<'a> {
-        Trial {
-            plane: self.plane,
-            pods: self.pods.clone(),
-            needs_label: false,
-            bursts: setting("NODEGATE_BURSTS", BURSTS),
-        }
+    fn trial(&self, needs_label: bool, bursts: u64) -> Trial<'a> {
+        let demand = Demand { pods: self.pods.clone(), needs_label, bursts, patience: Duration::from_secs(240) };
+        Trial { plane: self.plane, demand }
     }
 }
 
-/// A replica whose Lease holds as long as the chart's.
-fn setup() -> Setup<'static> {
-    Setup {
-        policies: &["tests/cluster/karpenter.yaml"],
-        cluster: true,
-        serve: &["--writes-per-second", "1000"],
-        lease_seconds: 15,
-        ..Setup::default()
-    }
+/// The policy of the guide. The API server writes keys of headers in lower case.
+fn policy() -> tempfile::NamedTempFile {
+    policy_of(GUIDE, |text| {
+        text.replace("label: karpenter.sh/nodepool}", "label: karpenter.sh/nodepool, instance: sessionname}")
+    })
+}
+
+/// Does what the guide says so that Karpenter knows what nodegate adds.
+fn tell_karpenter(plane: &ControlPlane, namespace: &str) {
+    let export = command_of(GUIDE, "kubectl nodegate export autoscaler");
+    let export: Vec<&str> = export.iter().map(String::as_str).chain(["--namespace", namespace]).collect();
+    let patch = run(plane, None, &export).with(0);
+    let apply = block(GUIDE, "kubectl apply");
+    let apply = apply.lines().find_map(|line| line.strip_prefix("kubectl apply ")?.strip_suffix("nodepools.yaml"));
+    let apply: Vec<&str> = ["apply"].into_iter().chain(apply.unwrap().split_whitespace()).chain(["-"]).collect();
+    plane.kubectl(&apply, Some(&patch)).unwrap();
 }
 
 /// What came of a trial.
@@ -92,18 +96,15 @@ struct Outcome {
     disrupted: usize,
 }
 
-/// One trial: so many bursts of pods, and what Karpenter makes of them.
+/// One trial: pods that come, and what Karpenter makes of them.
 struct Trial<'a> {
     plane: &'a ControlPlane,
-    pods: Api<Pod>,
-    needs_label: bool,
-    /// The number of bursts.
-    bursts: u64,
+    demand: Demand,
 }
 
 impl Trial<'_> {
-    /// The NodePool, of machines of one kind, each with room for one pod.
-    fn node_pool(&self) {
+    /// Two NodePools, of machines of one kind, each with room for one pod.
+    fn node_pools(&self) {
         let class = json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}});
         let only = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
         let requirements = [
@@ -113,21 +114,15 @@ impl Trial<'_> {
             only("karpenter.sh/capacity-type", "on-demand"),
             only("topology.kubernetes.io/zone", "test-zone-a"),
         ];
-        let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "fleet"}, "spec": {
-            "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s"},
-            "template": {"spec": {"expireAfter": "Never", "requirements": requirements,
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}});
-        let objects = json!({"apiVersion": "v1", "kind": "List", "items": [class, pool]});
+        let pool = |name| {
+            json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": {
+                "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s"},
+                "template": {"spec": {"expireAfter": "Never", "requirements": requirements,
+                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}})
+        };
+        let [one, other] = ACCELERATORS.map(pool);
+        let objects = json!({"apiVersion": "v1", "kind": "List", "items": [class, one, other]});
         self.plane.kubectl(&["apply", "-f", "-"], Some(&objects.to_string())).unwrap();
-    }
-
-    /// A burst of pods.
-    async fn burst(&self, number: u64, pods: u64) {
-        burst(&self.pods, number, pods, self.needs_label).await;
-    }
-
-    async fn bound(&self) -> usize {
-        bound(&self.pods).await
     }
 
     /// The NodeClaims by name, with whether each is initialized.
@@ -142,34 +137,12 @@ impl Trial<'_> {
         claims["items"].as_array().unwrap().iter().map(one).collect()
     }
 
-    /// Lets the bursts come, one when the pods of the one before are bound, and looks on for a while afterwards.
-    async fn run(&self, during: impl AsyncFn(u64)) -> Outcome {
-        let size = setting("NODEGATE_BURST", BURST);
-        let mut seen = BTreeSet::new();
-        for number in 0..self.bursts {
-            self.burst(number, size).await;
-            during(number).await;
-            let expected = usize::try_from((number + 1) * size).unwrap();
-            let deadline = Instant::now() + Duration::from_secs(240);
-            while self.bound().await < expected {
-                seen.extend(self.claims().into_iter().map(|(name, _)| name));
-                assert!(
-                    Instant::now() < deadline,
-                    "{} of {expected} pods are bound, {} NodeClaims",
-                    self.bound().await,
-                    seen.len()
-                );
-                for_a_while(Duration::from_millis(500)).await;
-            }
-        }
-        // Whoever is wrong about what is there launches more, or takes something away.
-        for _ in 0..20 {
-            seen.extend(self.claims().into_iter().map(|(name, _)| name));
-            for_a_while(Duration::from_secs(1)).await;
-        }
+    async fn run(&self, after_first: impl AsyncFn()) -> Outcome {
+        let names = async || self.claims().into_iter().map(|(name, _)| name).collect();
+        let launched = self.demand.run(names, after_first).await.len();
         let last = self.claims();
         let initialized = last.iter().filter(|(_, initialized)| *initialized).count();
-        Outcome { launched: seen.len(), initialized, bound: self.bound().await, disrupted: seen.len() - last.len() }
+        Outcome { launched, initialized, bound: self.demand.bound().await, disrupted: launched - last.len() }
     }
 
     /// Nothing of the trial is left.
@@ -192,52 +165,46 @@ impl Trial<'_> {
 async fn karpenter_launches_what_it_launches_without_nodegate() {
     let cluster = exclusive();
     let (plane, running) = (cluster.plane, Running::start(cluster.plane).await);
-    let expected = usize::try_from(setting("NODEGATE_BURSTS", BURSTS) * setting("NODEGATE_BURST", BURST)).unwrap();
+    let trial = running.trial(false, bursts());
+    let expected = trial.demand.expected();
     let right = Outcome { launched: expected, initialized: expected, bound: expected, disrupted: 0 };
-
-    let mut trial = running.trial();
-    trial.node_pool();
-    let without = trial.run(async |_| {}).await;
+    trial.node_pools();
+    let without = trial.run(async || {}).await;
     println!("without nodegate: {without:?}");
     trial.clear().await;
 
     let _guard = Guard::install(plane, &[]);
-    let leader = Nodegate::start(plane, &Setup { unregistered: true, ..setup() });
+    let policy = policy();
+    let policies = [policy.path().to_str().unwrap()];
+    let leader = Nodegate::start(plane, &Setup { unregistered: true, ..setup(&policies) });
     until_led(&leader).await;
     let namespace = leader.namespace.clone();
-    let mut other = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup() });
+    let mut other = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup(&policies) });
     other.until_nodes_are_younger().await;
     until_older(plane).await;
-    trial.needs_label = true;
+    let trial = running.trial(true, bursts());
 
-    // A template that does not say what nodegate adds.
-    trial.node_pool();
-    trial.burst(0, 1).await;
+    // Templates that do not say what nodegate adds.
+    trial.node_pools();
+    trial.demand.burst(0, 1).await;
     for_a_while(Duration::from_secs(20)).await;
     let untold = trial.claims().len();
-    println!("without the template of `export autoscaler`: {untold} machines");
+    println!("without the templates of `export autoscaler`: {untold} machines");
     trial.clear().await;
 
-    trial.node_pool();
-    let export = ["export", "autoscaler", "--format", "nodepool-patch", "--namespace", &namespace];
-    let patch = run(plane, None, &export).with(0);
-    let tell = || plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&patch)).unwrap();
-    tell();
-    let with = trial.run(async |_| {}).await;
+    trial.node_pools();
+    tell_karpenter(plane, &namespace);
+    let with = trial.run(async || {}).await;
     println!("with nodegate: {with:?}");
-    run(plane, None, &[&export[..], &["--check"]].concat()).with(0);
+    let check = command_of(GUIDE, "kubectl nodegate export autoscaler --format nodepool-patch --check");
+    let check: Vec<&str> = check.iter().map(String::as_str).chain(["--namespace", &namespace]).collect();
+    run(plane, None, &check).with(0);
     trial.clear().await;
 
-    trial.node_pool();
-    tell();
+    trial.node_pools();
+    tell_karpenter(plane, &namespace);
     let leader = Mutex::new(leader);
-    let dead = trial
-        .run(async |number| {
-            if number == 0 {
-                leader.lock().unwrap().kill();
-            }
-        })
-        .await;
+    let dead = trial.run(async || leader.lock().unwrap().kill()).await;
     println!("the leader dies during the first burst: {dead:?}");
     trial.clear().await;
     other.terminate();
@@ -248,19 +215,18 @@ async fn karpenter_launches_what_it_launches_without_nodegate() {
 async fn waiting_with(key: &str) -> Outcome {
     let cluster = exclusive();
     let (plane, running) = (cluster.plane, Running::start(cluster.plane).await);
-    let trial = Trial { needs_label: true, bursts: 1, ..running.trial() };
+    let trial = running.trial(true, 1);
     let _guard = Guard::install(plane, &[]);
-    let policies: &[&str] = &["tests/cluster/karpenter.yaml", "tests/cluster/slow-gate.yaml"];
+    let policy = policy();
+    let policies = [policy.path().to_str().unwrap(), "tests/cluster/slow-gate.yaml"];
     let serve: &[&str] = &["--writes-per-second", "1000", "--pending-taint-key", key];
-    let mut nodegate = Nodegate::start(plane, &Setup { policies, serve, ..setup() });
+    let mut nodegate = Nodegate::start(plane, &Setup { serve, ..setup(&policies) });
     until_led(&nodegate).await;
     nodegate.until_nodes_are_younger().await;
     until_older(plane).await;
-    trial.node_pool();
-    let export = ["export", "autoscaler", "--format", "nodepool-patch", "--namespace", &nodegate.namespace];
-    let patch = run(plane, None, &export).with(0);
-    plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&patch)).unwrap();
-    let found = trial.run(async |_| {}).await;
+    trial.node_pools();
+    tell_karpenter(plane, &nodegate.namespace);
+    let found = trial.run(async || {}).await;
     println!("nodes wait for 40 s, key {key}: {found:?}");
     trial.clear().await;
     nodegate.terminate();

@@ -175,7 +175,7 @@ impl<'a> Running<'a> {
         .await;
         let controllers = plane.component("kube-controller-manager", &["--controllers=job-controller"]);
         let scheduler = plane.component("kube-scheduler", &[]);
-        let kubelets = kubelets(plane, "gpu-").await;
+        let kubelets = kubelets(plane).await;
         Self { plane, kueue, cmdb, _scheduler: scheduler, _controllers: controllers, _kubelets: kubelets }
     }
 
