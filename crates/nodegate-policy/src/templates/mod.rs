@@ -59,7 +59,7 @@ pub fn once_joined(set: &PolicySet, node: &NodeFacts<'_>, known: &Newcomer<'_>) 
 }
 
 /// The same node under another name of the same form: the last digit of what tells nodes of a pool apart is another one, or else the last
-/// letter. That is what is behind the last `-` before the domain.
+/// letter. That is the last part between `-` before the domain if it has a digit, else the last one that is a number, else the last part.
 pub fn renamed(name: &str) -> String {
     let next = |c: char| match c {
         '9' => '0',
@@ -67,8 +67,15 @@ pub fn renamed(name: &str) -> String {
         other => char::from_u32(u32::from(other) + 1).unwrap_or(other),
     };
     let host = name.split_once('.').map_or(name, |(host, _)| host);
-    let own = host.rfind('-').map_or(0, |at| at + 1);
-    let last = |is: fn(&char) -> bool| host.char_indices().rfind(|(at, c)| *at >= own && is(c));
+    let parts = host.match_indices('-').map(|(at, _)| at + 1);
+    let begins: Vec<usize> = std::iter::once(0).chain(parts).collect();
+    let part = |begin: usize| host[begin..].split('-').next().unwrap_or_default();
+    let is_number = |begin: &&usize| part(**begin).bytes().all(|byte| byte.is_ascii_digit());
+    let has_digit = |begin: &&usize| part(**begin).bytes().any(|byte| byte.is_ascii_digit());
+    let (end, number) = (begins.last(), begins.iter().rfind(is_number));
+    let own = end.filter(has_digit).or(number).or(end).copied().unwrap_or_default();
+    let own = own..own + part(own).len();
+    let last = |is: fn(&char) -> bool| host.char_indices().rfind(|(at, c)| own.contains(at) && is(c));
     match last(char::is_ascii_digit).or_else(|| last(char::is_ascii_lowercase)) {
         Some((at, c)) => format!("{}{}{}", &name[..at], next(c), &name[at + c.len_utf8()..]),
         None => format!("{name}0"),
