@@ -53,9 +53,12 @@ impl Readiness {
         found
     }
 
-    /// Adds a rule. One in another form than this version of the API has says nothing.
+    /// Adds a rule. One in another form than this version of the API has says nothing, and one that only tries out adds no taint.
     fn add(&mut self, rule: &Json) {
         let spec = &rule["spec"];
+        if spec["dryRun"] == true {
+            return;
+        }
         let text = |value: &Json| value.as_str().map(str::to_owned);
         let selector = serde_json::from_value::<LabelSelector>(spec["nodeSelector"].clone()).ok();
         let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
