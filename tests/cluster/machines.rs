@@ -270,7 +270,10 @@ async fn an_inventory_answers_about_the_machine_that_a_node_provably_is() {
             "answer": {"machine": "item.id", "labels": {BLOCK: "item.block"}}}]}});
     std::fs::write(path("policy.yaml"), policy.to_string()).unwrap();
     cmdb.credentials(std::path::Path::new(&path("credentials")), "fabric");
-    cmdb.answer("/all", Some(r#"[{"id": "i-real", "block": "b1"}, {"id": "aws:///a/i-object", "block": "b3"}]"#));
+    cmdb.answer(
+        "/all",
+        Some(r#"[{"id": "i-real", "block": "b1"}, {"id": "aws:///eu-central-1a/i-object", "block": "b3"}]"#),
+    );
     let (policies, credentials) = (path("policy.yaml"), path("credentials"));
     let (policies, serve) = ([policies.as_str()], ["--inventory-credentials", credentials.as_str()]);
     let environment = [("NO_PROXY", "*")];

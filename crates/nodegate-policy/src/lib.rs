@@ -35,6 +35,7 @@ pub use decide::limits::fit;
 pub use decide::patch::{patch, patch_of_write};
 pub use facts::asserted::{Assertion, Assertions, CertificateForNode, Contradiction};
 pub use facts::bootstrap::{Bootstrapper, CREDENTIAL_ID, certificate_of};
+pub use facts::devices::{DeviceSlice, NodeDevices};
 pub use facts::evidence::{AUTHENTICATED_AS, Evidence, GROUPS_OF_EVERY_KUBELET, Witness};
 pub use facts::extra::Extra;
 pub use facts::gpu;

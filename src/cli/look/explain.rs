@@ -156,6 +156,7 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
     let publishers = publishers_elsewhere(&client, &place, &node).await;
     let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), since, identity, publishers)
         .answered(&set, &answers)
+        .with_devices(&known_node::devices_read_by(&set, &client).await)
         .remembering(known_node::pool_memory(&client, &place.namespace).await);
     Ok(Gathered { set, node, left_alone, braked, unknown_state })
 }

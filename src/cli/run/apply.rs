@@ -172,8 +172,9 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Appli
         .await
         .context("could not read the webhook configuration")?;
     let (events, publishing) = Events::new(client.clone(), "apply");
+    let reads_devices = combined.set.reads_devices();
     let reconciler = Reconciler::new(
-        client,
+        client.clone(),
         keep_config(args),
         Arc::new(ArcSwap::from_pointee(combined.set)),
         maps,
@@ -181,6 +182,9 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Appli
         events,
         Metrics::new(),
     );
+    if reads_devices {
+        reconciler.known_devices().list(&client).await.context("could not list ResourceSlices")?;
+    }
     reconciler.registered(configuration.and_then(|found| found.metadata.creation_timestamp).map(|time| time.0));
 
     let lines = tokio::select! {

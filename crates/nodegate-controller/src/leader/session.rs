@@ -134,6 +134,7 @@ impl LeaderSession {
             () = self.follow_touched(&store, &queue) => Ended::Anew,
             () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
             () = self.follow_answers(&store, &queue) => Ended::Anew,
+            () = Box::pin(self.follow_devices()) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
             () = Box::pin(self.follow_evidence_guard(&queue, &store)) => Ended::Anew,
             () = self.watch_health.failing_for(blind_after(self.config.lease)) => {
@@ -166,6 +167,15 @@ impl LeaderSession {
             listed.into_iter().for_each(|parts| drop(self.listed.send_replace(parts)));
         };
         node::follow(self.reconciler.nodes(), (parts, self.policies.clone()), longest, take).await;
+    }
+
+    /// Follows the devices of nodes, from when on policies read them.
+    async fn follow_devices(&self) {
+        let mut policies = self.policies.clone();
+        if policies.wait_for(|_| self.reconciler.policies().reads_devices()).await.is_err() {
+            return std::future::pending().await;
+        }
+        self.reconciler.known_devices().follow(self.client.clone()).await;
     }
 
     /// Follows the policy that admits only true evidence for pools, from when on the policies ask for evidence.
@@ -278,9 +288,11 @@ impl LeaderSession {
         let witnesses = self.reconciler.witnesses();
         let mut certificates = witnesses.map(|witnesses| witnesses.certificates.touched().follow());
         let mut machines = witnesses.map(|witnesses| witnesses.machines.touched().follow());
+        let mut devices = self.reconciler.known_devices().touched().follow();
         loop {
             let touched = tokio::select! {
                 touched = records.next() => touched,
+                touched = devices.next() => touched,
                 Some(touched) = OptionFuture::from(certificates.as_mut().map(Following::next)) => touched,
                 Some(touched) = OptionFuture::from(machines.as_mut().map(Following::next)) => touched,
             };

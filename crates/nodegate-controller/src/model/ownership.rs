@@ -64,6 +64,7 @@ impl Ownership {
             claims: text.claims(),
             saved: &saved,
             inventory: None,
+            devices: None,
             registered: false,
             identified: true,
             pending: <&PendingTaints>::default(),

@@ -194,6 +194,7 @@ mod tests {
             claims: text.claims(),
             saved,
             inventory: None,
+            devices: None,
             registered: true,
             identified: true,
             pending: <&PendingTaints>::default(),

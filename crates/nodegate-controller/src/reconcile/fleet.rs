@@ -1,13 +1,26 @@
-//! What one node adds to the metrics of all nodes.
+//! What one node adds to what is known of all nodes.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::Reconciler;
 use crate::memory::fleet::{Member, patience};
+use crate::memory::shares::Share;
 use crate::node::NodeObject;
+use nodegate_policy::{PolicySet, PoolShare};
 
 impl Reconciler {
+    /// Takes up what a node says about its pools, if policies ask for that.
+    pub(crate) fn note_share(&self, node: &NodeObject, set: &Arc<PolicySet>, said: Option<PoolShare>) {
+        if set.pools_remember()
+            && self.with_memory(node, |known| Share::note(&mut known.share, set, said)) == Some(true)
+        {
+            self.shared.notify_one();
+        }
+    }
+
     /// Takes up a version of a node for the metrics.
     pub(crate) fn note_in_fleet(&self, node: &NodeObject, now: Timestamp) {
         let member = node.text().facts().ok().map(|facts| Member {

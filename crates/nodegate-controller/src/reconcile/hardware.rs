@@ -1,12 +1,24 @@
-//! Tells where the hardware of a node differs from what was probed before.
+//! The hardware of a node: its devices, and where it differs from what was probed before.
 
 use std::time::Instant;
 
 use super::Reconciler;
 use crate::node::NodeObject;
 use nodegate_policy::gpu::probed::differences;
+use nodegate_policy::{NodeDevices, PolicySet};
+use nodegate_stores::devices::KnownDevices;
 
 impl Reconciler {
+    /// What is known of the devices of nodes.
+    pub fn known_devices(&self) -> &KnownDevices {
+        &self.devices
+    }
+
+    /// The devices of a node, if policies read them and they are known.
+    pub(super) fn devices(&self, set: &PolicySet, node: &NodeObject) -> Option<NodeDevices> {
+        set.reads_devices().then(|| self.devices.of(node.name())).flatten()
+    }
+
     /// Compares the labels of a node. An event reports differences when they are first seen or become others.
     pub(crate) fn compare_hardware(&self, node: &NodeObject) {
         let text = node.text();

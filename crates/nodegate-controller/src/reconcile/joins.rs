@@ -267,6 +267,7 @@ mod tests {
             claims: &node.claims(),
             saved: &serde_json::from_value(saved).unwrap(),
             inventory: None,
+            devices: None,
             registered: true,
             identified: true,
             pending: <&PendingTaints>::default(),

@@ -29,7 +29,6 @@ use crate::memory::Memory;
 use crate::memory::history::{Arrival, Sight};
 use crate::memory::node::NodeMemory;
 use crate::memory::removals::MaxRemovals;
-use crate::memory::shares::Share;
 use crate::node::limit::WriteBudget;
 use crate::node::queue::Urgency;
 use crate::node::{NodeApi, NodeObject, machine};
@@ -41,9 +40,8 @@ use nodegate_base::traces::{Step, Traces};
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{
-    Evidence, NodeFacts, PendingTaints, PolicySet, PoolShare, ReconcilePlan, StoredNode, plan_reconcile,
-};
+use nodegate_policy::{Evidence, NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
+use nodegate_stores::devices::KnownDevices;
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
 use nodegate_stores::witnesses::Witnesses;
@@ -76,6 +74,7 @@ pub struct Reconciler {
     maps: ConfigMaps,
     inventory: Arc<InventoryCache>,
     witnesses: Option<Arc<Witnesses>>,
+    devices: KnownDevices,
     /// When it was made.
     begun: Instant,
     writer: StateWriter,
@@ -110,6 +109,7 @@ impl Reconciler {
             maps,
             inventory,
             witnesses: None,
+            devices: KnownDevices::default(),
             begun: Instant::now(),
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
@@ -183,15 +183,6 @@ impl Reconciler {
         &self.shared
     }
 
-    /// Takes up what a node says about its pools, if policies ask for that.
-    pub(crate) fn note_share(&self, node: &NodeObject, set: &Arc<PolicySet>, said: Option<PoolShare>) {
-        if set.pools_remember()
-            && self.with_memory(node, |known| Share::note(&mut known.share, set, said)) == Some(true)
-        {
-            self.shared.notify_one();
-        }
-    }
-
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }
@@ -260,6 +251,7 @@ impl Reconciler {
         evidence: Option<&Evidence<'_>>,
     ) -> ReconcilePlan {
         let patched_taints = self.with_memory(node, |known| known.patched_taints.patched().clone()).unwrap_or_default();
+        let devices = self.devices(set, node);
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),
@@ -267,6 +259,7 @@ impl Reconciler {
             saved,
             pools: Some(&self.maps.states().pools()),
             inventory: Some(&set.answers_about(facts, evidence, |name| self.inventory.of(name))),
+            devices: devices.as_ref(),
             registered: self.was_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,

@@ -188,6 +188,9 @@ pub struct Case {
     /// not answered.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inventory: BTreeMap<String, BTreeMap<String, String>>,
+    /// The devices of the node, as expressions read them (`devices`). Without this field they are unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<Json>>,
     /// Whether a controller is running, so that the pending taint may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,

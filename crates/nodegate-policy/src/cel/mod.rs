@@ -39,7 +39,7 @@ pub use variables::{GpuVariables, IdentityVariables, NodeVariables, RequestValue
 /// The variables that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// `node`, `gpu`, `inventory`, `identity`.
+    /// `node`, `gpu`, `inventory`, `identity`, `devices`.
     Node,
     /// `object`, `oldObject`, `request`.
     Write,

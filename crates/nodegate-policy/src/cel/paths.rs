@@ -81,6 +81,8 @@ pub struct ReadPaths {
     pub written: Paths,
     /// Whether anything is read of `request`.
     pub request: bool,
+    /// Of `devices`.
+    pub devices: Paths,
     /// Of `item`.
     pub item: Paths,
     /// Whether `key` is read.

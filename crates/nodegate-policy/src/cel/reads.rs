@@ -43,6 +43,8 @@ pub struct Reads {
     pub gpu: bool,
     /// `inventory`
     pub inventory: bool,
+    /// `devices`
+    pub devices: bool,
     /// `identity`, but for the following fields of it
     pub pools: bool,
     /// `identity.contradictions`
@@ -94,6 +96,10 @@ impl Reader {
         match read.variable {
             "gpu" => self.reads.gpu = true,
             "inventory" => self.reads.inventory = true,
+            "devices" => {
+                self.reads.devices = true;
+                self.paths.devices.merge(&paths);
+            }
             "identity" => {
                 let field = keys.first().copied();
                 self.reads.contradictions |= matches!(field, None | Some("contradictions"));

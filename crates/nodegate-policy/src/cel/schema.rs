@@ -12,6 +12,12 @@ static IDENTITY: Fields = Fields::new(
     &[("pool", Text), ("pools", List(&Text)), ("proof", Text), ("instance", Text), ("contradictions", List(&Text))],
 );
 
+/// A device as Kubernetes' own expressions over devices see it, with its pool and its name (`k8s.io/dynamic-resource-allocation/cel`).
+static DEVICE: Fields = Fields::new(
+    "Device",
+    &[("driver", Text), ("pool", Text), ("name", Text), ("attributes", Map(&Any)), ("capacity", Map(&Map(&Text)))],
+);
+
 /// The fields of `request`.
 static REQUEST: Fields = Fields::new(
     "AdmissionRequest",
@@ -50,6 +56,7 @@ static NODE: Schema = Schema {
         Variable::new("gpu", Object(&GPU)),
         Variable::new("inventory", Map(&Text)),
         Variable::new("identity", Object(&IDENTITY)),
+        Variable::new("devices", List(&Object(&DEVICE))),
     ],
 };
 

@@ -49,6 +49,7 @@ pub struct NodeVariables<'a> {
     gpu: Value<'a>,
     inventory: Option<Value<'a>>,
     identity: Option<Value<'a>>,
+    devices: Option<Value<'a>>,
 }
 
 /// The pools that a node is proven to belong to, and what else is known of its identity.
@@ -101,6 +102,14 @@ impl<'a> NodeVariables<'a> {
         self
     }
 
+    /// Adds the devices of this node, a list in JSON of which expressions read `paths`. Without this call they are unknown, and an
+    /// expression that uses `devices` fails.
+    #[must_use]
+    pub fn with_devices(mut self, text: &'a str, paths: &Paths, budget: &Budget) -> Self {
+        self.devices = Value::read(text, paths, budget).ok();
+        self
+    }
+
     /// The variables with these labels, as (key, value), and taints, as (key, value, effect), instead of
     /// the object's own. A taint without a value has an empty one.
     #[must_use]
@@ -121,7 +130,7 @@ impl<'a> NodeVariables<'a> {
 
     fn of<'v>(&'v self, node: Excerpt<'v>) -> Variables<'v> {
         let variables = nodegate_cel::Variables::new().with("node", node.value).with("gpu", self.gpu.clone());
-        let known = [("inventory", &self.inventory), ("identity", &self.identity)];
+        let known = [("inventory", &self.inventory), ("identity", &self.identity), ("devices", &self.devices)];
         let known = known.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         Variables(known.fold(variables, |variables, (name, value)| variables.with(name, value.clone())))
     }
@@ -131,7 +140,7 @@ impl<'a> Variables<'a> {
     /// The node `object`, which contains all parts that the expressions read.
     #[must_use]
     pub fn node(object: &Excerpt<'a>) -> NodeVariables<'a> {
-        NodeVariables { node: object.clone(), gpu: Value::map([]), inventory: None, identity: None }
+        NodeVariables { node: object.clone(), gpu: Value::map([]), inventory: None, identity: None, devices: None }
     }
 
     /// A write of `object` over `old`, which is `null` to expressions when the node is created. Both are

@@ -37,7 +37,7 @@ impl PoolParts {
     /// All of them. `asks_for_instance`: whether something else asks for the instance as which a kubelet was authenticated.
     pub(super) fn build(self, asks_for_instance: bool) -> Pools {
         let mut instances: BTreeSet<Box<str>> = self.by_machines.iter().map(|entry| entry.instance.clone()).collect();
-        if asks_for_instance && instances.is_empty() {
+        if asks_for_instance {
             instances.insert(SESSION_NAME.into());
         }
         Pools::new(self.entries, self.by_machines, self.by_proofs, instances)

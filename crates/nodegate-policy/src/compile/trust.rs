@@ -105,6 +105,8 @@ fn chosen_in_expression(expression: &Expression, trusted: impl Fn(&str) -> bool,
         (reads.taints, "taints in an expression"),
         (reads.gpu, "GPU inference in an expression"),
         (reads.other, "node fields in an expression"),
+        // Its driver runs on the node.
+        (reads.devices, "devices in an expression"),
         // A kubelet makes one by its provider ID.
         (reads.contradictions, "contradictions in an expression"),
     ];

@@ -118,7 +118,7 @@ fn view<'a>(
     asserted: &BTreeMap<&'a str, Option<&'a str>>,
 ) -> View<'a> {
     let mut view = View::new(set, &write.node, write.old.as_ref(), write.evidence.as_ref());
-    view = view.within(context.budget).told(context.inventory);
+    view = view.within(context.budget).told(context.inventory).with_devices(context.devices);
     for (key, stored) in asserted {
         view.mask_label(key, *stored);
     }

@@ -9,6 +9,7 @@ use crate::api::names::TaintEffect;
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
 use crate::facts::asserted::Contradiction;
+use crate::facts::devices::NodeDevices;
 use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, GpuSource, Gpus};
 use crate::facts::inventory::InventoryAnswers;
@@ -62,6 +63,7 @@ pub(crate) struct View<'a> {
     missing: OnceCell<Missing>,
     /// The answers of inventories about this node.
     pub(crate) answers: Answers<'a>,
+    devices: Option<&'a NodeDevices>,
     pub(crate) labels: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
     pub(crate) taints: BTreeMap<TaintKey<'a>, AssignedValues<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
@@ -97,6 +99,7 @@ impl<'a> View<'a> {
             memory: Memory::default(),
             missing: OnceCell::new(),
             answers: Answers::ignored(set),
+            devices: None,
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -335,6 +338,9 @@ impl<'a> View<'a> {
         if let Some(labels) = reads.inventory.then(|| self.answers.labels()).flatten() {
             node = node.with_inventory(labels);
         }
+        if let Some(devices) = self.devices.filter(|_| reads.devices) {
+            node = node.with_devices(devices.text(), &expression.paths().devices, budget);
+        }
         if reads.identity() {
             node = node.with_identity(self.identity_variables(reads));
         }
@@ -380,7 +386,7 @@ impl<'a> View<'a> {
 }
 
 mod identity;
-mod told;
+pub(crate) mod told;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -2,11 +2,15 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
+use serde::de::IgnoredAny;
+
 use crate::api::names::or_quotes;
 use crate::api::policy::Operator;
 use crate::decide::view::View;
+use crate::decide::view::told::DEVICES_UNKNOWN;
 use crate::facts::Readiness;
 use crate::facts::asserted::Contradiction;
+use crate::facts::devices::NodeDevices;
 use crate::facts::gpu::Gpus;
 use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
@@ -88,11 +92,20 @@ pub(super) fn fact(
             let pools = reads.pools.then(|| pools(view));
             let contradictions = reads.contradictions.then(|| contradictions(view));
             let instance = reads.instance.then(|| instance(view));
+            let devices = reads.devices.then(|| devices(view));
             let identity = pools.into_iter().chain(contradictions).chain(instance);
-            let known: Vec<String> = failures.into_iter().chain(labels).chain(gpu).chain(identity).collect();
+            let known: Vec<String> =
+                failures.into_iter().chain(labels).chain(gpu).chain(devices).chain(identity).collect();
             if known.is_empty() { "evaluated on the node as it is".to_owned() } else { known.join("; ") }
         }
     }
+}
+
+/// The number of devices.
+fn devices(view: &View<'_>) -> String {
+    let count =
+        |devices: &NodeDevices| serde_json::from_str::<Vec<IgnoredAny>>(devices.text()).map_or(0, |all| all.len());
+    view.devices().map_or_else(|| format!("devices: {DEVICES_UNKNOWN}"), |known| format!("devices: {}", count(known)))
 }
 
 /// A label as rules see it.

@@ -167,7 +167,10 @@ impl PolicySet {
     }
 
     /// The objects that stand for a node's machine, without those in other namespaces, where others may write them.
-    fn machines_that_count<'e>(&self, evidence: &'e Evidence<'_>) -> impl Iterator<Item = &'e ProvisionedBy> {
+    pub(crate) fn machines_that_count<'e>(
+        &self,
+        evidence: &'e Evidence<'_>,
+    ) -> impl Iterator<Item = &'e ProvisionedBy> {
         evidence.machines().found.iter().filter(|object| self.pools().counts(object.kind(), &object.name))
     }
 

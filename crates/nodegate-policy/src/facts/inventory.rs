@@ -99,14 +99,22 @@ impl InventoryLabels {
 /// What the names of machines begin with, in which no name of a node does.
 const MACHINE: &str = "machine/";
 /// Maximum length of the ID of a machine, in bytes.
-const MACHINE_ID_MAX: usize = 253;
+const MACHINE_ID_MAX: usize = 512;
 
-/// The name of the machine with this ID among those of nodes: IDs are compared without regard to case, and of a provider's whole
-/// ID, the part behind the last `/` counts. `None` if it can be no ID.
+/// The name of the machine with this ID among those of nodes. IDs are compared without regard to case. `None` if it can be no ID.
 pub fn name_of_machine(id: &str) -> Option<String> {
-    let id = instance_of(id.trim());
+    let id = id.trim();
     let is_id = !id.is_empty() && id.len() <= MACHINE_ID_MAX && id.bytes().all(|byte| byte.is_ascii_graphic());
     is_id.then(|| format!("{MACHINE}{}", id.to_ascii_lowercase()))
+}
+
+/// The names of the machine with this ID of a provider: the whole, and what is behind the last `/`. A number there is one of its place,
+/// such as a scale set, in which others have the same.
+pub(crate) fn names_of_provider_id(provider_id: &str) -> Vec<String> {
+    let last = instance_of(provider_id);
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
+    let last = Some(last).filter(|last| !is_number && *last != provider_id);
+    [Some(provider_id), last].into_iter().flatten().filter_map(name_of_machine).collect()
 }
 
 /// Whether this is the name of a machine, and not of a node.

@@ -2,6 +2,7 @@
 
 pub(crate) mod asserted;
 pub(crate) mod bootstrap;
+pub(crate) mod devices;
 pub(crate) mod evidence;
 pub(crate) mod extra;
 pub mod gpu;

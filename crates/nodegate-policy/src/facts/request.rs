@@ -3,6 +3,7 @@
 use crate::api::state::SavedState;
 use crate::cel::Budget;
 use crate::facts::NodeFacts;
+use crate::facts::devices::NodeDevices;
 use crate::facts::evidence::Evidence;
 use crate::facts::extra::Extra;
 use crate::facts::inventory::InventoryAnswers;
@@ -106,6 +107,8 @@ pub struct DecideContext<'a> {
     pub pools: Option<&'a PoolMemory>,
     /// The answers of inventories about the node.
     pub inventory: Option<&'a InventoryAnswers>,
+    /// The devices of the node. Admission does not know them.
+    pub devices: Option<&'a NodeDevices>,
     /// The pending taints, which rules do not see.
     pub pending_taints: &'a PendingTaints,
     /// Whether a joining node may get one: a controller can remove it.

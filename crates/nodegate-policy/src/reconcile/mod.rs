@@ -32,6 +32,7 @@ use crate::decide::gates::{self, ClosedGate};
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
+use crate::facts::devices::NodeDevices;
 use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, Gpus};
 use crate::facts::inventory::InventoryAnswers;
@@ -61,6 +62,8 @@ pub struct StoredNode<'a> {
     pub pools: Option<&'a PoolMemory>,
     /// The answers of inventories about it.
     pub inventory: Option<&'a InventoryAnswers>,
+    /// The devices that drivers publish of it, if they are known and policies read them.
+    pub devices: Option<&'a NodeDevices>,
     /// Whether the node was created after the mutating webhook was registered, so that admission should have seen it.
     pub registered: bool,
     /// Whether the machine is identified. If not, nothing is restored yet and the node's uid is not recorded.
@@ -187,6 +190,7 @@ pub(crate) fn stored_view<'a>(
     set_aside: impl Iterator<Item = &'a str>,
 ) -> View<'a> {
     let mut view = View::new(set, stored.node, None, stored.evidence).told(stored.inventory);
+    view = view.with_devices(stored.devices);
     view.mask_pending(stored.pending);
     if !first_sight {
         mask_owned(&mut view, stored.saved);

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod devices;
 mod gates;
 mod inventory;
 mod migrations;

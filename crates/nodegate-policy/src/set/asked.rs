@@ -10,7 +10,7 @@ use crate::set::PolicySet;
 use crate::set::pools::ProofSource;
 
 impl PolicySet {
-    /// Whether pools ask for what the API server authenticated about kubelets.
+    /// Whether pools or inventories ask for what the API server authenticated about kubelets.
     pub fn asks_for_evidence(&self) -> bool {
         self.pools().asked_of_requester().is_some()
     }
@@ -35,6 +35,11 @@ impl PolicySet {
         self.pools().machine_labels()
     }
 
+    /// Whether expressions read the devices of nodes.
+    pub fn reads_devices(&self) -> bool {
+        self.reads_devices
+    }
+
     /// The instances as which a kubelet was authenticated; `None` if that is not known.
     pub fn instances<'e>(&self, evidence: &'e Evidence<'_>) -> Option<Vec<&'e str>> {
         evidence.instances(self.pools().instance_keys())
@@ -45,9 +50,9 @@ impl PolicySet {
         self.instances(evidence?)?.first().copied()
     }
 
-    /// Whether it is known as which instance a kubelet was authenticated, if as one. Where no pool asks for it, none is said.
+    /// Whether it is known as which instance a kubelet was authenticated, if as one. Where nothing asks for it, none is said.
     pub(crate) fn knows_instance(&self, evidence: Option<&Evidence<'_>>) -> bool {
-        !self.asks_for_machines() || evidence.is_some_and(|evidence| self.instances(evidence).is_some())
+        self.pools().instance_keys().is_empty() || evidence.is_some_and(|evidence| self.instances(evidence).is_some())
     }
 
     /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool

@@ -48,6 +48,7 @@ pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(90 * 24 * 360
 pub struct PolicySet {
     parts: Arc<SetParts>,
     has_expressions: bool,
+    reads_devices: bool,
     node_paths: SharedPaths,
     object_paths: SharedPaths,
     stored_paths: Arc<Paths>,
@@ -106,9 +107,10 @@ impl PolicySet {
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
+        let reads_devices = read.iter().any(|paths| paths.devices != Paths::default());
         let mut stored_paths = Paths::default();
         // `written` has what is read of `object` and `oldObject`.
-        for ReadPaths { node, written, object: _, old_object: _, request: _, item: _, key: _ } in read {
+        for ReadPaths { node, written, object: _, old_object: _, request: _, devices: _, item: _, key: _ } in read {
             [node, written].into_iter().for_each(|paths| stored_paths.merge(paths));
         }
         let given_by_default = Arc::new(GivenByDefault::of(&parts.rules));
@@ -116,6 +118,7 @@ impl PolicySet {
         Self {
             parts: Arc::new(parts),
             has_expressions,
+            reads_devices,
             node_paths,
             object_paths,
             stored_paths: Arc::new(stored_paths),

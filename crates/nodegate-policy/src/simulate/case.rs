@@ -18,8 +18,8 @@ use crate::api::state::{Adopted, Owned, ProvisionedDocument, SavedState, SavedTa
 use crate::explain::{may_be_pool, pool_names};
 use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
-    Absence, Bootstrapper, Exemptions, InventoryAnswers, MachinesOfNode, NodeChange, Origin, PendingTaints,
-    PolicyDocument, PolicyError, PolicySet, PoolLabels, PoolMemory, Verdict,
+    Absence, Bootstrapper, Exemptions, InventoryAnswers, MachinesOfNode, NodeChange, NodeDevices, Origin,
+    PendingTaints, PolicyDocument, PolicyError, PolicySet, PoolLabels, PoolMemory, Verdict,
 };
 
 /// The texts that a test file expects in errors, and that none of `errors` contains.
@@ -151,6 +151,7 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         saved,
         pools,
         inventory,
+        devices: case.devices.as_deref().map(NodeDevices::given),
         pending_taints,
     })
 }

@@ -17,8 +17,8 @@ use crate::api::pools::MachineKind;
 use crate::api::state::SavedState;
 use crate::{
     Assertions, Bootstrapper, CertificateForNode, DecideContext, Decision, Exemptions, Extra, InventoryAnswers,
-    MachinesOfNode, NodeFacts, Operation, PendingTaints, PolicySet, PoolMemory, Requester, Text, Verdict, Witness,
-    Write, decide, judge, patch_of_write,
+    MachinesOfNode, NodeDevices, NodeFacts, Operation, PendingTaints, PolicySet, PoolMemory, Requester, Text, Verdict,
+    Witness, Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -48,6 +48,8 @@ pub struct Scene {
     pub pools: PoolMemory,
     /// The answers of inventories about the node.
     pub inventory: InventoryAnswers,
+    /// The devices of the node, if they are known.
+    pub devices: Option<NodeDevices>,
     /// The pending taints, if a controller runs that removes them.
     pub pending_taints: Option<PendingTaints>,
 }
@@ -68,6 +70,7 @@ impl Scene {
             saved: None,
             pools: PoolMemory::default(),
             inventory: InventoryAnswers::default(),
+            devices: None,
             pending_taints: None,
         }
     }
@@ -159,6 +162,7 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
         saved: scene.saved.as_ref(),
         pools: Some(&scene.pools),
         inventory: Some(&scene.inventory),
+        devices: scene.devices.as_ref(),
         pending_taints: scene.pending_taints.as_ref().unwrap_or_default(),
         sets_pending: scene.pending_taints.is_some(),
         ..DecideContext::default()

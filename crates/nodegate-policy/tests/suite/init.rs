@@ -69,6 +69,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
             pools: None,
             version: None,
             inventory: None,
+            devices: None,
             node: &facts,
             claims: &Claims::default(),
             saved: &SavedState::default(),

@@ -110,7 +110,6 @@ impl Source {
     /// Compares the schedule with the nodes that exist.
     fn look(&self, around: Surroundings<'_>, now: Instant) {
         let Inventory { id, policy, name, url, .. } = &*self.inventory;
-        // Which machine a node is, is not known here: while one is young, it may wait for an answer about its machine.
         let is_answered =
             |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
         if url.is_batch() {
@@ -118,8 +117,10 @@ impl Source {
             let mut schedule = self.schedule.lock();
             let request = LivingNode { name: all.clone(), uid: all.clone(), age: Duration::ZERO };
             schedule.follow(&[request], |_| false, now);
-            let waits = (around.living)().into_iter().filter(|node| !is_answered(&node.name));
-            if let Some(age) = waits.map(|node| node.age).min() {
+            let waits = |node: &LivingNode| !is_answered(&node.name);
+            // Which machine a node is, is not known here, so nothing tells whether there is an answer about it.
+            let living = if self.inventory.is_by_machine() { Vec::new() } else { (around.living)() };
+            if let Some(age) = living.into_iter().filter(waits).map(|node| node.age).min() {
                 schedule.hasten(&all, age);
             }
         } else {

@@ -31,6 +31,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             claims: text.claims(),
             saved: &record,
             inventory: None,
+            devices: None,
             registered: true,
             identified: true,
             pending: &args.served.pending.taints(),

@@ -183,6 +183,7 @@ impl Cleaner<'_> {
             claims: text.claims(),
             saved: &saved,
             inventory: Some(&answers),
+            devices: None,
             registered: true,
             identified: true,
             pending: &self.pending,

@@ -19,8 +19,10 @@ use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, NodeText, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PolicySet, PoolMemory, Publishers, StoredNode,
+    Evidence, FactsError, InventoryAnswers, NodeDevices, NodeFacts, PendingTaints, PolicySet, PoolMemory, Publishers,
+    StoredNode,
 };
+use nodegate_stores::devices::KnownDevices;
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 
@@ -35,6 +37,7 @@ pub(in crate::cli) struct KnownNode {
     pools: Arc<PoolMemory>,
     /// The answers of inventories about it.
     inventory: Arc<InventoryAnswers>,
+    devices: Option<NodeDevices>,
     /// Whether the node was created while the webhook was registered.
     registered: bool,
     /// Whether the identity of its machine is known, so that its saved state can be found.
@@ -64,8 +67,20 @@ impl KnownNode {
         drop(facts);
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
         let patched_taints = BTreeSet::new();
-        let (pools, inventory) = (Arc::default(), Arc::default());
-        Self { node, text, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence }
+        let (pools, inventory, devices) = (Arc::default(), Arc::default(), None);
+        Self {
+            node,
+            text,
+            saved,
+            pools,
+            inventory,
+            devices,
+            registered,
+            identified,
+            patched_taints,
+            elsewhere,
+            evidence,
+        }
     }
 
     /// The same node, about which inventories of these policies have answered this.
@@ -76,6 +91,11 @@ impl KnownNode {
             self.inventory = about;
         }
         self
+    }
+
+    /// The same node with its devices.
+    pub(in crate::cli) fn with_devices(self, devices: &KnownDevices) -> Self {
+        Self { devices: devices.of(self.node.name()), ..self }
     }
 
     /// The same node, in a cluster where pools remember this.
@@ -114,6 +134,7 @@ impl KnownNode {
             saved,
             pools,
             inventory,
+            devices: None,
             registered: true,
             identified: true,
             patched_taints,
@@ -143,6 +164,7 @@ impl KnownNode {
             saved,
             pools,
             inventory,
+            devices,
             registered,
             identified,
             patched_taints,
@@ -156,6 +178,7 @@ impl KnownNode {
             saved,
             pools: Some(pools),
             inventory: Some(inventory),
+            devices: devices.as_ref(),
             registered: *registered,
             identified: *identified,
             pending,
@@ -199,6 +222,7 @@ pub(in crate::cli) async fn each(
     let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
     maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
     let inventories = inventory_answers(client, &place.namespace).await;
+    let devices = devices_read_by(known.set, client).await;
     let since = webhook_since(client, known.configuration).await;
     let (api, mut next) = (NodeApi::new(client.clone()), None);
     loop {
@@ -210,6 +234,7 @@ pub(in crate::cli) async fn each(
                 let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
                 KnownNode::of_cluster(node, saved, since, known.identity, maps.states().publishers())
                     .answered(known.set, &inventories)
+                    .with_devices(&devices)
                     .remembering(maps.states().pools())
             }))?;
         }
@@ -218,6 +243,17 @@ pub(in crate::cli) async fn each(
             return Ok(maps.states().pools());
         }
     }
+}
+
+/// The devices of all nodes, if policies read them. If they cannot be listed, prints a note, and none are known.
+pub(in crate::cli) async fn devices_read_by(set: &PolicySet, client: &Client) -> KnownDevices {
+    let devices = KnownDevices::default();
+    if set.reads_devices()
+        && let Err(error) = devices.list(client).await
+    {
+        output::note(&format!("note: could not list ResourceSlices, so devices are unknown: {}", in_words(&error)));
+    }
+    devices
 }
 
 /// The answers of inventories that the leader keeps. If they cannot be read, prints a note.

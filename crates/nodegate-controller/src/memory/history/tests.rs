@@ -141,6 +141,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
         claims: text.claims(),
         saved: &serde_json::from_value(saved).unwrap(),
         inventory: None,
+        devices: None,
         registered: true,
         identified: true,
         pending: <&PendingTaints>::default(),

@@ -3,13 +3,27 @@
 use super::View;
 use crate::cel::Expression;
 use crate::facts::asserted::CONTRADICTIONS_UNKNOWN;
+use crate::facts::devices::NodeDevices;
 use crate::facts::gpu::Gpus;
 use crate::facts::missing::{Memory, Missing};
 use crate::facts::publishers::{Publisher, Publishers};
 use crate::set::inventory::Inventory;
 use crate::set::pools::KUBELET_UNKNOWN;
 
+/// Why nothing is known of the devices of a node.
+pub(crate) const DEVICES_UNKNOWN: &str = "the drivers (DRA) have not published all of them as ResourceSlices";
+
 impl<'a> View<'a> {
+    /// Reads these devices.
+    pub(crate) fn with_devices(self, devices: Option<&'a NodeDevices>) -> Self {
+        Self { devices, ..self }
+    }
+
+    /// The devices of the node, if they are known.
+    pub(crate) fn devices(&self) -> Option<&'a NodeDevices> {
+        self.devices
+    }
+
     /// Sets what is remembered of the publishers of labels. Must be called before anything is evaluated, as masks are set.
     pub(crate) fn remember(&mut self, memory: Memory<'a>) {
         self.memory = memory;
@@ -92,6 +106,10 @@ impl<'a> View<'a> {
             let is_known = !reads.instance || self.set.knows_instance(self.evidence);
             (!is_known).then(|| format!("identity.instance: {KUBELET_UNKNOWN}"))
         };
-        labels.next().or_else(gpu).or_else(identity).or_else(contradictions).or_else(instance)
+        let devices = || {
+            let is_known = !reads.devices || self.devices.is_some();
+            (!is_known).then(|| format!("devices: {DEVICES_UNKNOWN}"))
+        };
+        labels.next().or_else(gpu).or_else(devices).or_else(identity).or_else(contradictions).or_else(instance)
     }
 }

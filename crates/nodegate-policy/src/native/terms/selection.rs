@@ -305,6 +305,7 @@ impl<'a> Selection<'a> {
             }
             None if reads.gpu => "GPU inference, which only nodegate has".to_owned(),
             None if reads.inventory => "inventories, which only nodegate queries".to_owned(),
+            None if reads.devices => "devices, which only nodegate watches".to_owned(),
             None if reads.identity() => "the pools of the node, which only nodegate knows".to_owned(),
             None if reads.any_label => "labels by computed keys".to_owned(),
             None if reads.taints && self.set.rules().iter().any(writes_taints) => "taints, which rules set".to_owned(),

@@ -8,7 +8,7 @@ use crate::facts::evidence::Evidence;
 use crate::facts::managed_fields::Claims;
 use crate::facts::pending_taints::PendingTaints;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
-use crate::{InventoryAnswers, InventoryLabels, Origin, PolicyDocument, PolicySet, PoolMemory, patch};
+use crate::{InventoryAnswers, InventoryLabels, NodeDevices, Origin, PolicyDocument, PolicySet, PoolMemory, patch};
 
 pub(crate) const BEFORE: &str = "uid-1";
 
@@ -30,6 +30,7 @@ pub(crate) struct Scene {
     /// The version of the node.
     pub(crate) version: &'static str,
     pub(crate) inventory: InventoryAnswers,
+    pub(crate) devices: Option<NodeDevices>,
     /// What was authenticated about its kubelet, if the API server checked what the node says.
     pub(crate) evidence: Option<Evidence<'static>>,
 }
@@ -50,6 +51,7 @@ impl Scene {
             patched: &[],
             version: "1",
             inventory: InventoryAnswers::default(),
+            devices: None,
             evidence: None,
         }
     }
@@ -103,6 +105,7 @@ impl Scene {
         let stored = StoredNode {
             version: Some(self.version),
             inventory: Some(&self.inventory),
+            devices: self.devices.as_ref(),
             node: &facts,
             claims: &self.claims,
             saved: &self.saved,
