@@ -95,7 +95,7 @@ impl InventoryMetrics {
             "1 while an inventory does not answer, fails repeatedly for some nodes, or answers 404 for all",
             &failing.family,
         );
-        catalog.add("inventory_nodes", "Nodes about which an inventory has answered", &nodes.family);
+        catalog.add("inventory_nodes", "Nodes, or machines, about which an inventory has answered", &nodes.family);
         catalog.add("inventory_dropped_labels", "Labels of answers that are invalid or not in allow", &dropped.family);
         catalog.add(
             "inventory_unreadable_answers",

@@ -187,7 +187,7 @@ impl LeaderSession {
         let mut is_missed = false;
         evidence_guard::follow(&self.client, &self.config.configuration, |since| {
             if !std::mem::replace(&mut is_missed, since.is_none()) && since.is_none() {
-                tracing::warn!("policies have pools that the requester proves, but the API server does not check what nodes say of it, so their nodes are not known to belong to them; install the guard (`nodegate render guard`, or guard.enabled of the chart)");
+                tracing::warn!("policies ask what was authenticated about kubelets, for pools or for inventories about machines, but the API server does not check what nodes say of it, so it is not known of them; install the guard (`nodegate render guard`, or guard.enabled of the chart)");
             }
             if self.reconciler.evidence_guarded(since) {
                 store.state().iter().for_each(|node| queue.wake(node.name(), self.reconciler.urgency(node)));

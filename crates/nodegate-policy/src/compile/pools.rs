@@ -291,7 +291,7 @@ pub(super) fn check(pools: &Pools, errors: &mut Vec<PolicyError>) {
     let count = pools.asked_of_requester().map_or(0, <[_]>::len);
     if count > EXTRA_KEYS_MAX {
         let what = format!(
-            "the pools of all policies ask for {count} keys of extra information, but the limit is {EXTRA_KEYS_MAX}, because each node carries all of them"
+            "the pools and inventories of all policies ask for {count} keys of extra information, but the limit is {EXTRA_KEYS_MAX}, because each node carries all of them"
         );
         super::add(errors, super::of_all(Problem::new(what, "use fewer keys")));
     }

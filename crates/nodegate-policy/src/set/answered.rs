@@ -21,7 +21,7 @@ impl PolicySet {
         for inventory in self.by_machine() {
             let names = self.machine_names(inventory, node, evidence);
             let found = names.iter().find_map(|name| known(name).shared(&inventory.id).cloned());
-            // What it has answered about the name, when it was asked about names, is about whichever machine had it.
+            // An earlier answer about the node's name does not count: another machine may have had that name.
             if found != answers.shared(&inventory.id).cloned() {
                 answers = Arc::new(answers.with(&inventory.id, found));
             }

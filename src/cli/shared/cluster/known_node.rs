@@ -201,7 +201,7 @@ pub(in crate::cli) fn publishers(found: &[Found], saved: &HashMap<String, SavedS
 
 /// How the past of the nodes of a cluster is found.
 pub(in crate::cli) struct Known<'a> {
-    /// The policies whose inventories have answered.
+    /// The policies, which say what is read about nodes.
     pub(in crate::cli) set: &'a PolicySet,
     /// How saved state is matched to nodes.
     pub(in crate::cli) identity: Identity,
