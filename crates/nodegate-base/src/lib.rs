@@ -9,6 +9,7 @@ pub mod metrics;
 mod missing_rights;
 pub mod object_watch;
 pub mod pages;
+pub mod served_kind;
 pub mod telemetry;
 pub mod text;
 pub mod traces;

@@ -8,13 +8,14 @@ use futures_util::StreamExt as _;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{Config, Event};
-use kube::{Api, Client, ResourceExt as _, discovery};
+use kube::{Api, Client, ResourceExt as _};
 use parking_lot::RwLock;
 
 use crate::touched::Touched;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::object_watch::{WatchFailures, watch_objects};
 use nodegate_base::pages::next_page;
+use nodegate_base::served_kind::served_kind;
 use nodegate_base::telemetry::brief;
 use nodegate_policy::{DeviceSlice, NodeDevices};
 
@@ -89,7 +90,7 @@ impl KnownDevices {
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
     pub async fn list(&self, client: &Client) -> kube::Result<()> {
-        if let Some(resource) = resource(client).await? {
+        if let Some(resource) = served_kind(client, GROUP, KIND).await? {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let mut next = Some(ListParams::default().limit(PAGE));
             while let Some(page) = next {
@@ -106,7 +107,7 @@ impl KnownDevices {
     pub async fn follow(&self, client: Client) {
         let mut failing = WatchFailures::default();
         loop {
-            match resource(&client).await {
+            match served_kind(&client, GROUP, KIND).await {
                 Ok(Some(resource)) => self.watch(client.clone(), &resource, &mut failing).await,
                 Ok(None) => self.known.write().listed = true,
                 Err(error) => {
@@ -170,16 +171,6 @@ impl KnownDevices {
             self.touched.tell(nodes);
         }
     }
-}
-
-/// The API of slices in its most stable version; `None` if there is none.
-async fn resource(client: &Client) -> kube::Result<Option<ApiResource>> {
-    let group = match discovery::group(client, GROUP).await {
-        Err(kube::Error::Discovery(kube::error::DiscoveryError::MissingApiGroup(_))) => return Ok(None),
-        group => group?,
-    };
-    let mut resources = group.resources_by_stability().into_iter().map(|(resource, _)| resource);
-    Ok(resources.find(|resource| resource.kind == KIND))
 }
 
 #[cfg(test)]

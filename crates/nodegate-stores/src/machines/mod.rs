@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, future};
 use kube::api::ListParams;
 use kube::core::ApiResource;
-use kube::discovery;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +26,7 @@ use crate::touched::Touched;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_base::pages::next_page;
+use nodegate_base::served_kind::served_kind;
 use nodegate_base::telemetry::brief;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::AssertedMachine;
@@ -251,18 +251,7 @@ impl MachineObjects {
     }
 }
 
-/// The API of these objects in its most stable version, which may not be the group's; `None` if there is none.
+/// The API of these objects; `None` if there is none.
 async fn resource(client: &Client, provisioner: Provisioner) -> kube::Result<Option<ApiResource>> {
-    let group = match discovery::group(client, provisioner.group()).await {
-        Err(kube::Error::Discovery(discovery_error)) => {
-            return match discovery_error {
-                kube::error::DiscoveryError::MissingApiGroup(_) => Ok(None),
-                other => Err(kube::Error::Discovery(other)),
-            };
-        }
-        group => group?,
-    };
-    let resources = group.resources_by_stability().into_iter().map(|(resource, _)| resource);
-    let mut of_kind = resources.filter(|resource| resource.kind == provisioner.kind().as_str());
-    Ok(of_kind.next())
+    served_kind(client, provisioner.group(), provisioner.kind().as_str()).await
 }
