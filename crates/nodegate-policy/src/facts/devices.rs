@@ -12,7 +12,8 @@ use serde_json::{Map, Value as Json, json};
 pub struct DeviceSlice {
     /// The node.
     pub node: String,
-    driver: String,
+    /// The driver that publishes them.
+    pub driver: String,
     pool: String,
     generation: i64,
     expected: u64,

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::cli::shared::cluster::objects;
 use crate::cli::shared::output;
-use nodegate_policy::{NodeFacts, quantity};
+use nodegate_policy::{DeviceSlice, NodeDevices, NodeFacts, quantity};
 
 /// NVIDIA's driver (`NVIDIA/k8s-dra-driver-gpu`), and the labels that GPU Feature Discovery gives where it runs.
 const DRIVER: &str = "gpu.nvidia.com";
@@ -35,22 +35,11 @@ pub(crate) struct DeviceDifference {
 #[derive(Debug, Default)]
 pub(super) struct Labelled(BTreeMap<String, BTreeMap<&'static str, String>>);
 
-/// The slices of a node: those of its pools by their names.
-#[derive(Debug, Default)]
-struct Slices(BTreeMap<String, DevicePool>);
-
-/// The newest generation of a pool of devices. Older slices, and pools of which slices are missing, say nothing
-/// (`k8s.io/api/resource/v1`, `ResourcePool`).
-#[derive(Debug, Default)]
-struct DevicePool {
-    generation: i64,
-    expected: u64,
-    slices: u64,
-    devices: Devices,
-}
+/// The slices of the driver, by node.
+type Slices = BTreeMap<String, Vec<DeviceSlice>>;
 
 /// What slices say of whole GPUs.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Devices {
     /// The UUIDs of GPUs, also of those of which only MIG devices are published.
     gpus: BTreeSet<String>,
@@ -89,29 +78,18 @@ impl Labelled {
     }
 
     /// Adds a slice to those of its node.
-    fn take(&self, slice: &Json, found: &mut BTreeMap<String, Slices>) {
-        let spec = &slice["spec"];
-        let (Some(node), pool) = (spec["nodeName"].as_str(), &spec["pool"]) else { return };
-        if spec["driver"] != DRIVER || !self.0.contains_key(node) {
-            return;
-        }
-        let name = pool["name"].as_str().unwrap_or_default().to_owned();
-        let generation = pool["generation"].as_i64().unwrap_or_default();
-        let of_pool = found.entry(node.to_owned()).or_default().0.entry(name).or_default();
-        if of_pool.slices == 0 || generation > of_pool.generation {
-            let expected = pool["resourceSliceCount"].as_u64().unwrap_or(1);
-            *of_pool = DevicePool { generation, expected, ..DevicePool::default() };
-        }
-        if generation == of_pool.generation {
-            of_pool.slices += 1;
-            spec["devices"].as_array().into_iter().flatten().for_each(|device| of_pool.devices.add(device));
+    fn take(&self, slice: &Json, found: &mut Slices) {
+        let is_compared = |slice: &DeviceSlice| slice.driver == DRIVER && self.0.contains_key(&slice.node);
+        if let Some(slice) = DeviceSlice::read(slice).filter(is_compared) {
+            found.entry(slice.node.clone()).or_default().push(slice);
         }
     }
 
-    fn against(&self, found: &BTreeMap<String, Slices>) -> Vec<DeviceDifference> {
+    fn against(&self, found: &Slices) -> Vec<DeviceDifference> {
         let mut differences = Vec::new();
         for (node, labels) in &self.0 {
-            let Some(devices) = found.get(node).and_then(Slices::devices) else { continue };
+            let known = found.get(node).and_then(NodeDevices::of);
+            let Some(devices) = known.as_ref().and_then(Devices::of) else { continue };
             for (key, value) in labels {
                 let says = devices.say(key);
                 // Time slicing and MPS add it (`NVIDIA/k8s-device-plugin`, `internal/lm/resource.go`).
@@ -126,36 +104,25 @@ impl Labelled {
     }
 }
 
-impl Slices {
-    /// All devices; `None` if slices are missing, or if there is no GPU.
-    fn devices(&self) -> Option<Devices> {
-        let mut all = Devices::default();
-        for DevicePool { expected, slices, devices, generation: _ } in self.0.values() {
-            if slices < expected {
-                return None;
-            }
-            all.gpus.extend(devices.gpus.iter().cloned());
-            all.products.extend(devices.products.iter().cloned());
-            all.memory.extend(devices.memory.iter().cloned());
-        }
+impl Devices {
+    /// All devices of a node; `None` if there is no GPU.
+    fn of(known: &NodeDevices) -> Option<Self> {
+        let (mut all, devices) = (Self::default(), serde_json::from_str::<Vec<Json>>(known.text()).ok()?);
+        devices.iter().for_each(|device| all.add(device));
         (!all.gpus.is_empty()).then_some(all)
     }
-}
 
-impl Devices {
     /// Adds a GPU, or the one that a MIG device is a part of: where that mode is on, the driver does not publish the GPU itself
     /// (`NVIDIA/k8s-dra-driver-gpu`, `cmd/gpu-kubelet-plugin/nvlib.go`).
     fn add(&mut self, device: &Json) {
-        // `basic` until version v1beta1 of the API.
-        let of = device.get("basic").unwrap_or(device);
-        let text = |name: &str| of["attributes"][name]["string"].as_str();
+        let text = |name: &str| device["attributes"][DRIVER][name].as_str();
         let is_whole = text("type").is_none_or(|kind| kind == "gpu");
         let gpu = if is_whole { text("uuid").or(device["name"].as_str()) } else { text("parentUUID") };
         let Some(gpu) = gpu else { return };
         self.gpus.insert(gpu.to_owned());
         // As GPU Feature Discovery writes them (`NVIDIA/k8s-device-plugin`, `internal/lm/resource.go`, `nvml-device.go`).
         self.products.extend(text("productName").map(|name| name.replace(' ', "-")));
-        let memory = of["capacity"]["memory"]["value"].as_str().filter(|_| is_whole).and_then(quantity);
+        let memory = device["capacity"][DRIVER]["memory"].as_str().filter(|_| is_whole).and_then(quantity);
         self.memory.extend(memory.map(|bytes| format!("{:.0}", (bytes / MIB).floor())));
     }
 
