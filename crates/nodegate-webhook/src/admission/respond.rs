@@ -15,7 +15,7 @@ use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::cel::Budget;
 use nodegate_policy::{
-    DecideContext, Decision, InventoryAnswers, Note, Operation, PolicySet, Verdict, Violation, Write,
+    DecideContext, Decision, InventoryAnswers, Note, Operation, PolicySet, PoolMemory, Verdict, Violation, Write,
     corrections_exceeded, decide, excess, judge, patch_of_write,
 };
 use nodegate_stores::state::Machine;
@@ -56,18 +56,8 @@ pub(super) fn mutate_within(
     // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
     // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
     if !write.status && !own {
-        let (inventory, pools) = (answers(&policies, write, context), context.saved.pools());
-        let decide_context = DecideContext {
-            saved: saved.as_deref(),
-            pools: Some(&pools),
-            inventory: Some(&inventory),
-            devices: None,
-            pending_taints: &context.pending_taint.taints,
-            sets_pending: context.pending_taint.may_be_set(),
-            records_last_change: context.records_last_change,
-            budget: Some(budget),
-            elsewhere: context.saved.publishers(),
-        };
+        let known = Known::of(&policies, write, saved, context);
+        let decide_context = known.for_decision(context, budget);
         if let Some(count) = excess(&policies, write, &decide_context) {
             let denial = format!("nodegate: {}", corrections_exceeded(count));
             let caller = Some(context.callers.as_str());
@@ -134,18 +124,8 @@ pub(super) fn validate_within(
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
     };
-    let (inventory, pools) = (answers(policies, write, context), context.saved.pools());
-    let decide_context = DecideContext {
-        saved: saved.as_deref(),
-        pools: Some(&pools),
-        inventory: Some(&inventory),
-        devices: None,
-        pending_taints: &context.pending_taint.taints,
-        sets_pending: context.pending_taint.may_be_set(),
-        records_last_change: context.records_last_change,
-        budget: Some(budget),
-        elsewhere: context.saved.publishers(),
-    };
+    let known = Known::of(policies, write, saved, context);
+    let decide_context = known.for_decision(context, budget);
     let verdict = judge(policies, write, &decide_context, &context.exemptions.load());
     check_stopped(budget)?;
     if budget.was_too_brief() {
@@ -196,9 +176,32 @@ fn prove(review: &mut Review<'_>, policies: &PolicySet, context: &Context) -> Op
     saved
 }
 
-/// What inventories have answered about the node of a write.
-fn answers(policies: &PolicySet, write: &Write<'_>, context: &Context) -> Arc<InventoryAnswers> {
-    policies.answers_about(&write.node, write.evidence.as_ref(), |name| context.inventory.of(name))
+/// What is known of the node of a write besides what the review says.
+struct Known {
+    saved: Option<Arc<SavedState>>,
+    pools: Arc<PoolMemory>,
+    inventory: Arc<InventoryAnswers>,
+}
+
+impl Known {
+    fn of(policies: &PolicySet, write: &Write<'_>, saved: Option<Arc<SavedState>>, context: &Context) -> Self {
+        let answers = policies.answers_about(&write.node, write.evidence.as_ref(), |name| context.inventory.of(name));
+        Self { saved, pools: context.saved.pools(), inventory: answers }
+    }
+
+    fn for_decision<'a>(&'a self, context: &'a Context, budget: &'a Budget) -> DecideContext<'a> {
+        DecideContext {
+            saved: self.saved.as_deref(),
+            pools: Some(&self.pools),
+            inventory: Some(&self.inventory),
+            devices: None,
+            pending_taints: &context.pending_taint.taints,
+            sets_pending: context.pending_taint.may_be_set(),
+            records_last_change: context.records_last_change,
+            budget: Some(budget),
+            elsewhere: context.saved.publishers(),
+        }
+    }
 }
 
 /// Refuses to answer a review whose evaluation was stopped, because an answer would lack what was not evaluated.
