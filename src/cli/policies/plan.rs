@@ -244,7 +244,7 @@ impl Draft {
             self.gates.insert(member.node.name().to_owned(), gates_of(set, &stored));
         }
         if self.wants_taints {
-            let given = taints_at_join(set, &stored).into_iter();
+            let given = taints_at_join(set, &stored, &plan).into_iter();
             let given = given.map(|(key, effect)| (key, effect.as_str().to_owned())).collect();
             self.taints.insert(member.node.name().to_owned(), given);
         }

@@ -108,10 +108,9 @@ struct Explainer<'a> {
     joining: Evaluation<'a>,
 }
 
-/// The taints that rules give a node like the stored one when it joins: key and effect.
-pub fn taints_at_join(set: &PolicySet, stored: &StoredNode<'_>) -> Vec<(String, TaintEffect)> {
-    let plan = plan_reconcile(set, stored);
-    let joined = joining(set, stored, &plan);
+/// The taints that rules give a node like the stored one, of which this is the plan, when it joins: key and effect.
+pub fn taints_at_join(set: &PolicySet, stored: &StoredNode<'_>, plan: &ReconcilePlan) -> Vec<(String, TaintEffect)> {
+    let joined = joining(set, stored, plan);
     joined.view.taints.keys().map(|(key, effect)| (key.clone().into_owned(), *effect)).collect()
 }
 
