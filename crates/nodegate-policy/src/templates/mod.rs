@@ -70,7 +70,8 @@ pub fn renamed(name: &str) -> String {
     let parts = host.match_indices('-').map(|(at, _)| at + 1);
     let begins: Vec<usize> = std::iter::once(0).chain(parts).collect();
     let part = |begin: usize| host[begin..].split('-').next().unwrap_or_default();
-    let is_number = |begin: &&usize| part(**begin).bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        |begin: &&usize| !part(**begin).is_empty() && part(**begin).bytes().all(|byte| byte.is_ascii_digit());
     let has_digit = |begin: &&usize| part(**begin).bytes().any(|byte| byte.is_ascii_digit());
     let (end, number) = (begins.last(), begins.iter().rfind(is_number));
     let own = end.filter(has_digit).or(number).or(end).copied().unwrap_or_default();

@@ -91,6 +91,7 @@ fn another_name_has_the_same_form() {
         ("gpu-9", "gpu-0"),
         ("aks-gpu-12345678-vmss00000z", "aks-gpu-12345678-vmss00001z"),
         ("n1gpu", "n2gpu"),
+        ("gpu--a", "gpu--b"),
         ("worker-1-gpu", "worker-2-gpu"),
         ("h100-first", "h100-firsu"),
         ("gpu-z", "gpu-a"),
