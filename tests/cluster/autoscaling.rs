@@ -12,6 +12,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
 
+use super::commands::run;
 use super::control_plane::ControlPlane;
 use super::nodegate::Setup;
 use super::random::setting;
@@ -72,12 +73,13 @@ pub(super) fn setup<'a>(policies: &'a [&'a str]) -> Setup<'a> {
     Setup { policies, cluster: true, serve: &["--writes-per-second", "1000"], lease_seconds: 15, ..Setup::default() }
 }
 
-/// The words of the command of a guide that begins so, without `kubectl nodegate`, and without what the shell does with its output.
-pub(super) fn command_of(guide: &str, begin: &str) -> Vec<String> {
+/// What the command of a guide that begins so prints, for a namespace. What the shell does with its output is left out.
+pub(super) fn run_of(plane: &ControlPlane, guide: &str, begin: &str, namespace: &str) -> String {
     let text = block(guide, begin);
     let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
     let words = line.strip_prefix("kubectl nodegate ").unwrap().split(" > ").next().unwrap();
-    words.split_whitespace().map(str::to_owned).collect()
+    let words: Vec<&str> = words.split_whitespace().chain(["--namespace", namespace]).collect();
+    run(plane, None, &words).with(0)
 }
 
 /// What an autoscaler is asked for: one pod, and then bursts of them. Each needs a machine of its own.

@@ -12,8 +12,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::autoscaling::{ACCELERATORS, Demand, bursts, command_of, kubelets, policy_of, setup};
-use super::commands::run;
+use super::autoscaling::{ACCELERATORS, Demand, bursts, kubelets, policy_of, run_of, setup};
 use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::guard::Guard;
 use super::keeping::{config_maps, is_pending, until_led, until_published};
@@ -141,9 +140,8 @@ impl<'a> Cloud<'a> {
 
     /// What `nodegate export autoscaler` prints as tags of the groups, as the provider of AWS reads them.
     fn exported(&self, namespace: &str) -> Value {
-        let export = command_of(GUIDE, "kubectl nodegate export autoscaler --format asg-tags -o json");
-        let export: Vec<&str> = export.iter().map(String::as_str).chain(["--namespace", namespace]).collect();
-        let tags: Value = serde_json::from_str(&run(self.plane, None, &export).with(0)).unwrap();
+        let export = "kubectl nodegate export autoscaler --format asg-tags -o json";
+        let tags: Value = serde_json::from_str(&run_of(self.plane, GUIDE, export, namespace)).unwrap();
         let template = |group: &str| {
             let (mut labels, mut taints) = (Map::new(), Vec::new());
             for (tag, value) in tags[group].as_object().unwrap_or_else(|| panic!("{tags:#}")) {

@@ -10,8 +10,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::autoscaling::{ACCELERATORS, Demand, bursts, command_of, kubelets, policy_of, setup};
-use super::commands::run;
+use super::autoscaling::{ACCELERATORS, Demand, bursts, kubelets, policy_of, run_of, setup};
 use super::control_plane::{Component, ControlPlane, exclusive, free_port};
 use super::guard::Guard;
 use super::keeping::until_led;
@@ -78,9 +77,7 @@ fn policy() -> tempfile::NamedTempFile {
 
 /// Does what the guide says so that Karpenter knows what nodegate adds.
 fn tell_karpenter(plane: &ControlPlane, namespace: &str) {
-    let export = command_of(GUIDE, "kubectl nodegate export autoscaler");
-    let export: Vec<&str> = export.iter().map(String::as_str).chain(["--namespace", namespace]).collect();
-    let patch = run(plane, None, &export).with(0);
+    let patch = run_of(plane, GUIDE, "kubectl nodegate export autoscaler", namespace);
     let apply = block(GUIDE, "kubectl apply");
     let apply = apply.lines().find_map(|line| line.strip_prefix("kubectl apply ")?.strip_suffix("nodepools.yaml"));
     let apply: Vec<&str> = ["apply"].into_iter().chain(apply.unwrap().split_whitespace()).chain(["-"]).collect();
@@ -196,9 +193,7 @@ async fn karpenter_launches_what_it_launches_without_nodegate() {
     tell_karpenter(plane, &namespace);
     let with = trial.run(async || {}).await;
     println!("with nodegate: {with:?}");
-    let check = command_of(GUIDE, "kubectl nodegate export autoscaler --format nodepool-patch --check");
-    let check: Vec<&str> = check.iter().map(String::as_str).chain(["--namespace", &namespace]).collect();
-    run(plane, None, &check).with(0);
+    run_of(plane, GUIDE, "kubectl nodegate export autoscaler --format nodepool-patch --check", &namespace);
     trial.clear().await;
 
     trial.node_pools();
