@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::api::names::{cut_name, is_dns_subdomain};
 use crate::api::policy::NodePolicySpec;
-use crate::api::positions::{Documents, InText, NamedEntries, Parsed, Positions};
 use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
+use crate::api::source::positions::{Documents, InText, NamedEntries, Parsed, Positions};
 use crate::api::source::{
     FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents, parse_documents_within,
 };

@@ -5,16 +5,18 @@
 
 mod encoding;
 mod parse;
+mod path;
 mod place;
+pub mod positions;
 mod quotes;
 mod traps;
 mod value;
 
 use serde_json::{Map as JsonMap, Value as Json};
 
-pub use super::path::{FieldPath, Segment};
 pub use encoding::{NotText, decode};
 pub use parse::{parse_documents, parse_documents_within};
+pub use path::{FieldPath, Segment};
 pub use place::{SourcePosition, SourceText};
 pub(crate) use traps::quoted;
 pub use traps::{Related, SyntaxError};

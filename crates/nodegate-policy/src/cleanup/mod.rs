@@ -11,8 +11,8 @@ pub use document::{Cleanup, CleanupResult, KeptBecause, KeyCleanup, NodeCleanup,
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, NodeChange};
-use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::left_at_join::LEFT_AT_JOIN;
+use crate::decide::marks::last_change::LAST_CHANGE;
 use crate::facts::NodeFacts;
 use crate::keys::programs::Kind;
 use crate::keys::{Field, programs};

@@ -13,7 +13,7 @@ use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::cel::{Expression, Scope, Yields};
 use crate::keys::pattern::KeySet;
-use crate::set::answer_form::AnswerForm;
+use crate::set::inventory::answer_form::AnswerForm;
 use crate::set::inventory::givable_label;
 
 /// The form of the answers of an inventory. `is_batch`: whether one answer is about all nodes; `allow`: the keys that it may give.

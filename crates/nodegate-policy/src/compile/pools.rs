@@ -11,11 +11,11 @@ use crate::api::pools::{
 };
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
-use crate::facts::bootstrap::GROUPS_OF_EVERY_TOKEN;
-use crate::facts::evidence::GROUPS_OF_EVERY_KUBELET;
+use crate::facts::proof::bootstrap::GROUPS_OF_EVERY_TOKEN;
+use crate::facts::proof::evidence::GROUPS_OF_EVERY_KUBELET;
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::index::NameIndexBuilder;
-use crate::set::pool_name::{PoolNameIn, is_pool_name};
+use crate::set::pools::name::{PoolNameIn, is_pool_name};
 use crate::set::pools::{Pool, PoolBootstrap, PoolByMachine, PoolByProof, PoolNameOf, PoolRequester, Pools};
 
 /// The key of extra information in which EKS has the ID of an instance (`aws-iam-authenticator`, `server.go`).

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::state::{ProvisionedBy, SavedOfPool, SavedState};
-use crate::facts::evidence::Evidence;
+use crate::facts::proof::evidence::Evidence;
 use crate::set::PolicySet;
 
 impl PolicySet {

@@ -19,7 +19,6 @@ use crate::facts::managed_fields::{Claim, Claims};
 use crate::facts::pool_memory::PoolMemory;
 use crate::keys::pattern::KeySet;
 use crate::keys::{Field, programs, restriction};
-use crate::reconcile::StoredNode;
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
 use crate::set::kleene::Kleene;
@@ -67,11 +66,6 @@ pub(crate) struct Recalled<'a> {
 }
 
 impl<'a> Recalled<'a> {
-    /// For a stored node.
-    pub(crate) fn on(stored: &StoredNode<'a>) -> Option<Self> {
-        stored.pools.map(|memory| Self { memory, stored: Some((stored.node, stored.claims)) })
-    }
-
     /// Whether the node may get another value of this label.
     fn may_replace(self, key: &str) -> bool {
         self.stored.is_none_or(|(node, claims)| {

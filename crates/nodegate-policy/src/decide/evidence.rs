@@ -3,9 +3,10 @@
 use crate::api::state::SavedState;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
-use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
+use crate::facts::proof::evidence::{AUTHENTICATED_AS, Evidence};
 use crate::facts::request::{Operation, Write};
 use crate::set::PolicySet;
+use crate::set::pools::witness::Witness;
 
 impl Write<'_> {
     /// Finds the evidence for the node's pools, if the policies ask for any.

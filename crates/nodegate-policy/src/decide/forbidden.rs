@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::decide::view::View;
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::{Entries, both};
+use crate::facts::json::borrow::{Entries, both};
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::restriction::{is_own, is_reconciled_by_kubelet};
 use crate::keys::{Field, programs};

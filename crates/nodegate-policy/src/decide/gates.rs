@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::gates::OnTimeout;
+use crate::api::policy::OnTimeout;
 use crate::decide::view::View;
 use crate::set::PolicySet;
 use crate::set::kleene::Kleene;

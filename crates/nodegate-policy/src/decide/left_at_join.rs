@@ -1,9 +1,9 @@
 //! The annotations that only the webhook writes, and only on a node that joins: they tell the controller what admission has seen.
 
 use crate::decide::DecisionBuilder;
-use crate::decide::admission_mark::ADMISSION;
 use crate::decide::decision::{Desired, Note};
-use crate::facts::evidence::AUTHENTICATED_AS;
+use crate::decide::marks::admission::ADMISSION;
+use crate::facts::proof::evidence::AUTHENTICATED_AS;
 use crate::set::migration::Ownership;
 use crate::set::rule::{REMOVE_AFTER, RuleId, Strength};
 

@@ -1,6 +1,5 @@
 //! `decide`: what a node should have, and which part of that one request carries.
 
-pub(crate) mod admission_mark;
 mod another_pool;
 pub(crate) mod answers;
 pub(crate) mod decision;
@@ -8,9 +7,9 @@ pub(crate) mod evaluate;
 pub(crate) mod evidence;
 pub(crate) mod forbidden;
 pub(crate) mod gates;
-pub(crate) mod last_change;
 pub(crate) mod left_at_join;
 pub(crate) mod limits;
+pub(crate) mod marks;
 mod matching;
 pub(crate) mod migrate;
 pub(crate) mod patch;

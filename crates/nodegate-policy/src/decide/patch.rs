@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::api::names::TaintId;
 use crate::decide::decision::NodeChange;
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::Entries;
+use crate::facts::json::borrow::Entries;
 use crate::facts::request::{Operation, Write};
 
 /// The patch that makes `change` on the node that `facts` were read from.

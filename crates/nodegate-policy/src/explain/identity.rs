@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::NodeFacts;
-use crate::facts::asserted::Contradiction;
-use crate::facts::evidence::Evidence;
-use crate::facts::machines::instance_of;
+use crate::facts::proof::asserted::Contradiction;
+use crate::facts::proof::evidence::Evidence;
+use crate::facts::proof::machines::instance_of;
 use crate::set::PolicySet;
 pub use crate::set::pools::ProofSource;
 

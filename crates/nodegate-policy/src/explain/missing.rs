@@ -1,6 +1,6 @@
 //! What rules assign, or may assign, and the node does not have.
 
-use crate::api::gates::OnTimeout;
+use crate::api::policy::OnTimeout;
 use crate::decide::decision::{Desired, Note};
 use crate::decide::gates::ClosedGate;
 use crate::keys::pattern::KeySet;

@@ -124,7 +124,7 @@ fn joining<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcileP
 /// The evaluation of all rules on the stored node, with the sources that [`plan_reconcile`] uses.
 fn evaluation<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> Evaluation<'a> {
     let restores = plan.first_sight && stored.identified;
-    let pools = Recalled::on(stored).filter(|_| restores);
+    let pools = stored.recalled().filter(|_| restores);
     let sources = Sources { defaults: plan.first_sight, saved: restores.then_some(stored.saved), pools };
     Evaluation::run(set, view(set, stored, plan), sources)
 }

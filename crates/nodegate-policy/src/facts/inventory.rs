@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::api::names::{check_label_key, check_label_value};
 use crate::api::stable_hash::stable_hash;
-use crate::facts::machines::instance_of;
+use crate::facts::proof::machines::instance_of;
 use crate::keys::restriction::is_own;
 
 /// Maximum number of labels of one node that are kept of one answer.

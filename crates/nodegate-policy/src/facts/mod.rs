@@ -1,24 +1,18 @@
 //! The facts about a node, parsed from its JSON without copying.
 
-pub(crate) mod asserted;
-pub(crate) mod bootstrap;
 pub(crate) mod devices;
-pub(crate) mod evidence;
-pub(crate) mod extra;
 pub mod gpu;
 pub(crate) mod inventory;
-pub(crate) mod json_borrow;
-mod json_count;
-pub(crate) mod json_kinds;
-pub(crate) mod json_limits;
-pub(crate) mod machines;
+pub(crate) mod json;
 pub(crate) mod managed_fields;
 pub(crate) mod missing;
 pub(crate) mod pending_taints;
 pub(crate) mod pool_memory;
+pub(crate) mod proof;
 pub(crate) mod publishers;
 pub(crate) mod quantity;
 pub(crate) mod request;
+pub(crate) mod requester;
 mod wire;
 
 pub use wire::needed_by_facts;
@@ -31,9 +25,9 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 
 use crate::api::names::{KEY_MAX, TaintEffect};
 use crate::cel::{Budget, Excerpt, Paths};
-use crate::facts::json_borrow::{Capacity, Entries, Text, within, within_or_none};
-use crate::facts::json_count::CountedNode;
-use crate::facts::json_kinds::{List, Object, object};
+use crate::facts::json::borrow::{Capacity, Entries, Text, within, within_or_none};
+use crate::facts::json::count::CountedNode;
+use crate::facts::json::kinds::{List, Object, object};
 use crate::facts::quantity::Quantity;
 use crate::facts::wire::{Conditions, MetadataWire, NodeInfoWire, SpecWire, StatusWire, TaintWire};
 

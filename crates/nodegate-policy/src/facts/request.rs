@@ -1,49 +1,15 @@
-//! Requests: the requester, the write, and the context of a decision.
+//! Requests: the write, and the context of a decision.
 
 use crate::api::state::SavedState;
 use crate::cel::Budget;
 use crate::facts::NodeFacts;
 use crate::facts::devices::NodeDevices;
-use crate::facts::evidence::Evidence;
-use crate::facts::extra::Extra;
 use crate::facts::inventory::InventoryAnswers;
-use crate::facts::json_borrow::Text;
 use crate::facts::pending_taints::PendingTaints;
 use crate::facts::pool_memory::PoolMemory;
+use crate::facts::proof::evidence::Evidence;
 use crate::facts::publishers::Publishers;
-
-/// Who sends a write.
-#[derive(Clone, Debug, Default)]
-pub struct Requester<'a> {
-    /// The user name.
-    pub username: Text<'a>,
-    /// The groups.
-    pub groups: Vec<Text<'a>>,
-    /// The uid, if there is one; only expressions use it.
-    pub uid: Option<Text<'a>>,
-    /// What the authenticator adds, such as the role of a machine in its cloud; only pools and expressions use it.
-    pub extra: Extra<'a>,
-}
-
-/// What the user names of kubelets begin with; the name of the node follows.
-pub const KUBELET_USER: &str = "system:node:";
-
-impl Requester<'_> {
-    /// Whether this is a kubelet: user `system:node:<name>` in group `system:nodes`.
-    pub fn is_kubelet(&self) -> bool {
-        self.username.starts_with(KUBELET_USER) && self.groups.iter().any(|group| &**group == "system:nodes")
-    }
-
-    /// Whether this is the kubelet of the node with this name.
-    pub(crate) fn is_kubelet_of(&self, node: &str) -> bool {
-        self.is_kubelet() && self.username.strip_prefix(KUBELET_USER) == Some(node)
-    }
-
-    /// The service account as `namespace:name`, if it is one.
-    pub fn service_account(&self) -> Option<&str> {
-        self.username.strip_prefix("system:serviceaccount:")
-    }
-}
+use crate::facts::requester::Requester;
 
 /// What a write does to the node object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Vi
 
 use serde_json::value::RawValue;
 
-use super::json_borrow::{Capacity, Entries, Text, within_or_none};
-use super::json_count::count;
-use super::json_kinds::{List, Object, list};
 use super::{Readiness, TaintFact};
 use crate::api::names::KEY_MAX;
+use crate::facts::json::borrow::{Capacity, Entries, Text, within_or_none};
+use crate::facts::json::count::count;
+use crate::facts::json::kinds::{List, Object, list};
 use crate::keys::annotations::ANNOTATIONS_MAX;
 
 /// Maximum number of taints. The API server stores an object of 1.5 MiB, and the smallest taint, with an effect, takes 18 bytes of it.
@@ -213,9 +213,54 @@ pub(super) struct NodeInfoWire<'a> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::cell::Cell;
+
+    use serde::de::value::Error;
     use serde_json::{Value, json};
 
-    use crate::{NodeFacts, needed_by_facts};
+    use super::*;
+    use crate::NodeFacts;
+
+    /// Takes the names of the fields that a struct asks for.
+    struct Fields<'c>(&'c Cell<&'static [&'static str]>);
+
+    impl<'de> Deserializer<'de> for Fields<'_> {
+        type Error = Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+            Err(Error::custom("it is no struct"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            _: V,
+        ) -> Result<V::Value, Error> {
+            self.0.set(fields);
+            Err(Error::custom("only its fields are wanted"))
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
+            tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+        let found = Cell::new(&[][..]);
+        assert!(T::deserialize(Fields(&found)).is_err() && !found.get().is_empty());
+        found.get()
+    }
+
+    #[test]
+    fn what_facts_read_is_kept_of_stored_nodes() {
+        for (holder, fields) in [("spec", fields_of::<SpecWire<'_>>()), ("status", fields_of::<StatusWire<'_>>())] {
+            for field in fields {
+                assert!(needed_by_facts(holder, field, "[]").is_some(), "{holder}.{field}");
+            }
+        }
+    }
 
     #[test]
     fn facts_are_the_same_where_only_what_they_need_is_left() {

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::assigned::Assigned;
-use super::groups::Groups;
 use super::{FleetNode, platforms, values};
 use crate::api::names::check_label_value;
 
 /// Labels with the name of a node's group or pool, as provisioners and managed services set them. The sources are in the table of
 /// keys of programs.
-const GROUP_KEYS: [&str; 12] = [
+pub(super) const GROUP_KEYS: [&str; 12] = [
     platforms::NODEPOOL,
     platforms::NODE_GROUPS[0],
     platforms::NODE_GROUPS[1],
@@ -65,24 +63,6 @@ pub fn node_group<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Option<(&'stat
 /// The value of a label, if a policy can name it.
 pub(super) fn group_of<'a>(node: &'a FleetNode, key: &str) -> Option<&'a str> {
     node.labels.get(key).map(String::as_str).filter(|value| check_label_value(value).is_ok())
-}
-
-/// The groups by those labels of node groups that nodes have, if they cover at least half of the nodes that carry a value.
-pub(super) fn groups<'a>(fleet: &[&'a FleetNode], assigned: &Assigned<'_>) -> Option<Groups<'a>> {
-    let carrying: BTreeSet<usize> = assigned.values().flatten().copied().collect();
-    let mut left = carrying.clone();
-    let mut keys = Vec::new();
-    for key in GROUP_KEYS {
-        let Choice { groups, nodes, .. } = of_key(fleet, key);
-        let before = left.len();
-        if values::groups(groups, nodes) {
-            left.retain(|node| group_of(fleet[*node], key).is_none());
-        }
-        if left.len() < before {
-            keys.push(key.to_owned());
-        }
-    }
-    (!keys.is_empty() && left.len() * 2 <= carrying.len()).then(|| Groups::by_labels(fleet, &keys))
 }
 
 /// What to do, as the end of a message.

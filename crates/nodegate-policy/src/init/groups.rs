@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::assigned::{Assigned, LeftOuts, Value};
+use super::choices::{self, Choice, GROUP_KEYS};
 use super::platforms::{self, Platform};
 use super::rules::{Rule, rule_name, spec, unique};
-use super::{FleetNode, RuleGroups, choices};
+use super::{FleetNode, RuleGroups, values};
 use crate::api::policy::{ConditionsSpec, Operator, RequirementSpec, SelectorSpec};
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
@@ -55,6 +56,24 @@ impl<'a> Groups<'a> {
             Some((key, choices::group_of(node, &keys[key])?))
         };
         Self { basis: Basis::Labels(keys.to_vec()), groups: Self::collect(fleet, of) }
+    }
+
+    /// The groups by those labels of node groups that nodes have, if they cover at least half of the nodes that carry a value.
+    pub(super) fn by_node_groups(fleet: &[&'a FleetNode], assigned: &Assigned<'_>) -> Option<Self> {
+        let carrying: BTreeSet<usize> = assigned.values().flatten().copied().collect();
+        let mut left = carrying.clone();
+        let mut keys = Vec::new();
+        for key in GROUP_KEYS {
+            let Choice { groups, nodes, .. } = choices::of_key(fleet, key);
+            let before = left.len();
+            if values::groups(groups, nodes) {
+                left.retain(|node| choices::group_of(fleet[*node], key).is_none());
+            }
+            if left.len() < before {
+                keys.push(key.to_owned());
+            }
+        }
+        (!keys.is_empty() && left.len() * 2 <= carrying.len()).then(|| Self::by_labels(fleet, &keys))
     }
 
     /// The pools that the nodes show, if there are any.

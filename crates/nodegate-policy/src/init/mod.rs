@@ -222,7 +222,7 @@ pub fn first_policy(nodes: &[FleetNode], wishes: &Wishes) -> Result<FirstPolicy,
     let by_names = rules::rules(&names, &assigned);
     let names_say_nothing = rules::say_nothing(&by_names);
     let groups = match &wishes.by {
-        By::Auto if names_say_nothing => choices::groups(&fleet, &assigned),
+        By::Auto if names_say_nothing => Groups::by_node_groups(&fleet, &assigned),
         By::Auto => None,
         By::Pool => Some(Groups::by_pools(&fleet).ok_or_else(|| InitError::Platform(choices.clone()))?),
         By::Labels(keys) => Some(by_labels(&fleet, keys, &choices)?),

@@ -9,7 +9,7 @@ use super::FleetNode;
 use crate::api::case::{Case, MachineCase};
 use crate::api::pools::MachineKind;
 use crate::api::presets;
-use crate::set::pool_name::{PoolNameIn, is_pool_name};
+use crate::set::pools::name::{PoolNameIn, is_pool_name};
 
 /// The labels with the names of pools: of Karpenter, of EKS and eksctl, and of AKS.
 pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";

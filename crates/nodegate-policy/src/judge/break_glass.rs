@@ -2,7 +2,7 @@
 
 use super::Exemptions;
 use super::findings::cut;
-use crate::facts::request::Requester;
+use crate::facts::requester::Requester;
 use crate::set::governance::Governance;
 
 /// The subjects that may override policies: those of each policy, and the groups that may override all.

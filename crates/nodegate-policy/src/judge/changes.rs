@@ -7,7 +7,7 @@ use crate::api::names::TaintEffect;
 use crate::api::policy::ChangeOperation;
 use crate::decide::decision::Decision;
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::both;
+use crate::facts::json::borrow::both;
 use crate::facts::request::Write;
 use crate::keys::Field;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, is_reconciled_by_kubelet};

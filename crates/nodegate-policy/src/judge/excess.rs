@@ -4,7 +4,7 @@
 use super::verdict::{Kind, Verdict, Violation};
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::{Entries, both};
+use crate::facts::json::borrow::{Entries, both};
 use crate::facts::request::Write;
 use crate::keys::Field;
 use crate::set::rule::RuleId;

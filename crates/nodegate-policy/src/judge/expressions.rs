@@ -6,7 +6,8 @@ use super::findings::Finding;
 use super::snapshot::NodeSnapshot;
 use super::unevaluated::Unevaluated;
 use crate::cel::{EvaluationError, Excerpt, Expression, RequestValue, RequestVariables, Variables};
-use crate::facts::request::{Operation, Requester, Write};
+use crate::facts::request::{Operation, Write};
+use crate::facts::requester::Requester;
 use crate::set::governance::ExpressionConstraint;
 
 /// The input of an expression.

@@ -3,7 +3,7 @@
 
 use super::changes::KeyChange;
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::Entries;
+use crate::facts::json::borrow::Entries;
 use crate::facts::request::Write;
 use crate::keys::Field;
 

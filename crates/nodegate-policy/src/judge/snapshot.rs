@@ -9,7 +9,7 @@ use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Edit, Excerpt, Paths};
 use crate::decide::view::View;
 use crate::facts::NodeFacts;
-use crate::facts::evidence::Evidence;
+use crate::facts::proof::evidence::Evidence;
 use crate::keys::Field;
 use crate::set::PolicySet;
 use crate::set::kleene::Kleene;

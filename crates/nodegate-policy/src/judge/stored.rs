@@ -12,8 +12,8 @@ use super::unevaluated::Unevaluated;
 use super::verdict::{Verdict, Violation};
 use crate::api::policy::ChangeOperation;
 use crate::facts::NodeFacts;
-use crate::facts::evidence::Evidence;
-use crate::facts::request::Requester;
+use crate::facts::proof::evidence::Evidence;
+use crate::facts::requester::Requester;
 use crate::set::PolicySet;
 use crate::set::governance::JudgedBy;
 

@@ -2,10 +2,10 @@
 
 use super::{Planner, ReconcilePlan, StoredNode};
 use crate::api::state::SavedState;
-use crate::decide::admission_mark::AdmissionMark;
 use crate::decide::forbidden::forbidding;
-use crate::facts::evidence::Evidence;
+use crate::decide::marks::admission::AdmissionMark;
 use crate::facts::managed_fields::Claim;
+use crate::facts::proof::evidence::Evidence;
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
 use crate::set::rule::RuleId;

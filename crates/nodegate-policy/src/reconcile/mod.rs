@@ -33,13 +33,13 @@ use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
 use crate::facts::devices::NodeDevices;
-use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, Gpus};
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
 use crate::facts::missing::{Memory, Missing};
 use crate::facts::pending_taints::PendingTaints;
 use crate::facts::pool_memory::{PoolMemory, PoolShare};
+use crate::facts::proof::evidence::Evidence;
 use crate::facts::publishers::Publishers;
 use crate::facts::request::{Operation, Write};
 use crate::keys::Field;
@@ -80,7 +80,12 @@ pub struct StoredNode<'a> {
     pub evidence: Option<&'a Evidence<'a>>,
 }
 
-impl StoredNode<'_> {
+impl<'a> StoredNode<'a> {
+    /// What pools remember for it, if it is new.
+    pub(crate) fn recalled(&self) -> Option<Recalled<'a>> {
+        self.pools.map(|memory| Recalled { memory, stored: Some((self.node, self.claims)) })
+    }
+
     /// The GPUs inferred from what the node has, whoever set it.
     pub fn gpus(&self) -> Gpus {
         let memory = Memory::of(Some(self.saved), !self.is_new(), self.elsewhere);
@@ -223,7 +228,7 @@ impl<'a> Planner<'a> {
     ) -> Self {
         let view = stored_view(set, stored, first_sight, suspects.iter().copied());
         let saved = (first_sight && stored.identified).then(|| admitted.left_to_restore(stored));
-        let pools = Recalled::on(stored).filter(|_| first_sight && stored.identified);
+        let pools = stored.recalled().filter(|_| first_sight && stored.identified);
         let sources = Sources { defaults: first_sight, saved, pools };
         let (builder, evaluation) =
             DecisionBuilder::run(set, write, view, EvalContext { sources, initial: false }, None);

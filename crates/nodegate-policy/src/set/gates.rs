@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::gates::OnTimeout;
 use crate::api::names::LabelKey;
+use crate::api::policy::OnTimeout;
 use crate::api::source::FieldPath;
 use crate::facts::publishers::Publisher;
 use crate::set::matcher::{Condition, Matcher};

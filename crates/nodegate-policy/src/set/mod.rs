@@ -1,8 +1,5 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
-pub(crate) mod answer_form;
-mod answered;
-mod asked;
 pub(crate) mod defaults;
 pub(crate) mod gates;
 pub(crate) mod governance;
@@ -12,7 +9,6 @@ pub(crate) mod kleene;
 pub(crate) mod matcher;
 pub(crate) mod migration;
 pub(crate) mod node_info;
-pub(crate) mod pool_name;
 pub(crate) mod pools;
 pub(crate) mod rule;
 pub(crate) mod uses;

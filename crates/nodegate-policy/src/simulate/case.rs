@@ -16,7 +16,7 @@ use crate::api::schema::ShapeFault;
 use crate::api::source::{FieldPath, Tree};
 use crate::api::state::{Adopted, Owned, ProvisionedDocument, SavedState, SavedTaint};
 use crate::explain::{may_be_pool, pool_names};
-use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
+use crate::facts::proof::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
     Absence, Bootstrapper, Exemptions, InventoryAnswers, MachinesOfNode, NodeChange, NodeDevices, Origin,
     PendingTaints, PolicyDocument, PolicyError, PolicySet, PoolLabels, PoolMemory, Verdict,

@@ -8,7 +8,7 @@ use crate::memory::fleet::patience;
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
 use crate::reconcile::outcome::Awaited;
-use nodegate_policy::api::gates::OnTimeout;
+use nodegate_policy::api::policy::OnTimeout;
 use nodegate_policy::{ClosedGate, Field, programs};
 
 /// Delay before another attempt to release a node.

@@ -2,7 +2,7 @@
 
 use super::View;
 use crate::cel::{IdentityVariables, Reads};
-use crate::facts::asserted::Contradiction;
+use crate::facts::proof::asserted::Contradiction;
 use crate::set::pools::PoolsOfNode;
 
 impl<'a> View<'a> {

@@ -2,10 +2,10 @@
 
 use super::View;
 use crate::cel::Expression;
-use crate::facts::asserted::CONTRADICTIONS_UNKNOWN;
 use crate::facts::devices::NodeDevices;
 use crate::facts::gpu::Gpus;
 use crate::facts::missing::{Memory, Missing};
+use crate::facts::proof::asserted::CONTRADICTIONS_UNKNOWN;
 use crate::facts::publishers::{Publisher, Publishers};
 use crate::set::inventory::Inventory;
 use crate::set::pools::KUBELET_UNKNOWN;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{explained, living, subject};
 use crate::explain::{ConditionResult, why_not};
-use crate::facts::evidence::Evidence;
+use crate::facts::proof::evidence::Evidence;
 use crate::reconcile::tests::scene::{Scene, set};
 
 #[test]

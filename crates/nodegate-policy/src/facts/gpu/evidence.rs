@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{INSTANCE_TYPE_LABELS, MIG, NVIDIA_COUNT, NVIDIA_PRODUCT, SHARED, VENDORS, instance_types, probed};
-use crate::facts::json_borrow::Capacity;
+use crate::facts::json::borrow::Capacity;
 use crate::facts::publishers::Publisher;
 use crate::facts::quantity::Quantity;
 

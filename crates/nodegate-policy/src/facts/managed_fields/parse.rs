@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Claim, Claims, Extent, Keys};
-use crate::facts::json_borrow::Text;
+use crate::facts::json::borrow::Text;
 
 /// Maximum number of entries of `managedFields` that are read. The API server keeps ten managers for updates, and any number for apply.
 pub(super) const MAX_MANAGERS: usize = 256;

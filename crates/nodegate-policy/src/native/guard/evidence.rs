@@ -6,9 +6,10 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::facts::evidence::{
-    AUTHENTICATED_AS, EVIDENCE_MAX, EXTRA, GROUP, GROUPS_OF_EVERY_KUBELET, LINES_MAX, NO_EXTRA, REPLACED, USER,
+use crate::facts::proof::evidence::{
+    AUTHENTICATED_AS, EVIDENCE_MAX, EXTRA, GROUP, GROUPS_OF_EVERY_KUBELET, NO_EXTRA, REPLACED, USER,
 };
+use crate::facts::proof::extra::LINES_MAX;
 use crate::native::guard::parameters::{ASKED, ASKED_GROUPS};
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{list, quote};
@@ -81,7 +82,7 @@ fn groups() -> String {
 }
 
 /// The variables and the patch of the mutating policy: it writes what pools ask for, in the order of
-/// [`Evidence`](crate::facts::evidence::Evidence), in place of what the kubelet sends. What does not fit, or could be read as
+/// [`Evidence`](crate::facts::proof::evidence::Evidence), in place of what the kubelet sends. What does not fit, or could be read as
 /// another line, gives no evidence.
 pub(super) fn mutation() -> (Vec<(String, String)>, String) {
     let annotation = quote(AUTHENTICATED_AS);

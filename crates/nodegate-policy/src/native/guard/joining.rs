@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 
 use super::{EVIDENCE, GuardOptions, Guarded, MutatingVersion, Names, evidence};
 use super::{as_json, field_variables, match_constraints, name_of, parameters_of, with_binding};
-use crate::decide::admission_mark::{ADMISSION, REJECTED_MAX};
 use crate::decide::left_at_join::LEFT_AT_JOIN;
+use crate::decide::marks::admission::{ADMISSION, REJECTED_MAX};
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
 use crate::native::guard::parameters::PROTECTED;
 use crate::native::objects::match_condition;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::evidence::EXTRA;
+use crate::facts::proof::evidence::EXTRA;
 use crate::keys::{Field, programs};
 use crate::set::PolicySet;
 

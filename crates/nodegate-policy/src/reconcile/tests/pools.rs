@@ -9,8 +9,9 @@ use crate::api::pools::MachineKind;
 use crate::api::state::{Adopted, AssertedMachine, ProvisionedBy, ProvisionedDocument, SavedState};
 use crate::explain::{ProofSource, Vouching, vouching};
 use crate::facts::NodeFacts;
-use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
-use crate::facts::machines::{Absence, MachinesOfNode};
+use crate::facts::proof::evidence::{AUTHENTICATED_AS, Evidence};
+use crate::facts::proof::machines::{Absence, MachinesOfNode};
+use crate::set::pools::witness::Witness;
 use crate::{Assertions, Bootstrapper, CertificateForNode, PolicySet};
 
 const OF_GPU: &str = "group=pool:gpu\nuser=system:node:n1";

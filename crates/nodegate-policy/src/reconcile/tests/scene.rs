@@ -4,9 +4,9 @@ use serde_json::{Value as Json, json};
 
 use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
-use crate::facts::evidence::Evidence;
 use crate::facts::managed_fields::Claims;
 use crate::facts::pending_taints::PendingTaints;
+use crate::facts::proof::evidence::Evidence;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
 use crate::{InventoryAnswers, InventoryLabels, NodeDevices, Origin, PolicyDocument, PolicySet, PoolMemory, patch};
 

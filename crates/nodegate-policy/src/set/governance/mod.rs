@@ -18,7 +18,7 @@ pub(crate) use convention::NamingConvention;
 use crate::api::names::prefix_of;
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::cel::Expression;
-use crate::facts::request::Requester;
+use crate::facts::requester::Requester;
 use crate::keys::Field;
 use crate::keys::pattern::{Identities, KeySet, TextSet};
 use crate::set::matcher::Matcher;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::api::pools::MachineKind;
 use crate::api::state::SavedState;
-use crate::facts::bootstrap::Bootstrapper;
-use crate::facts::evidence::Evidence;
+use crate::facts::proof::bootstrap::Bootstrapper;
+use crate::facts::proof::evidence::Evidence;
 use crate::set::PolicySet;
 use crate::set::pools::ProofSource;
 

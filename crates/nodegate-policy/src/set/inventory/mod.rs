@@ -1,5 +1,8 @@
 //! Compiled inventories: where their answers are, and which labels they may give.
 
+pub(crate) mod answer_form;
+mod answered;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use crate::api::problem::Problem;
 use crate::facts::inventory::{DroppedLabel, InventoryLabels, InventoryQuestion, is_machine};
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::{is_reconciled_by_kubelet, writable_label};
-use crate::set::answer_form::AnswerForm;
+use crate::set::inventory::answer_form::AnswerForm;
 
 /// Stands for the name of a node in the URL of an inventory.
 const NODE: &str = "{node}";

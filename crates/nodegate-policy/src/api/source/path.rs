@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::quote::Quoted;
+use crate::api::Quoted;
 
 /// Maximum length of a key that is written without quotes, in bytes. No field has a longer name.
 const PLAIN_MAX: usize = 64;

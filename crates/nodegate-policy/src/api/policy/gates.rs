@@ -1,9 +1,9 @@
-//! `gates` of a [`NodePolicySpec`](super::policy::NodePolicySpec): labels without which a joining node gets no pods.
+//! `gates` of a [`NodePolicySpec`](super::NodePolicySpec): labels without which a joining node gets no pods.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::policy::MatchSpec;
+use super::conditions::MatchSpec;
 
 /// Labels that a joining node waits for with the pending taint, whoever sets them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::PolicySet;
 use crate::facts::NodeFacts;
-use crate::facts::evidence::Evidence;
 use crate::facts::inventory::{InventoryAnswers, name_of_machine, names_of_provider_id};
+use crate::facts::proof::evidence::Evidence;
+use crate::set::PolicySet;
 use crate::set::inventory::Inventory;
 
 impl PolicySet {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::json_limits::too_many;
+use crate::facts::json::limits::too_many;
 
 /// A kind of JSON value that is accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,12 +63,18 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Only<V> {
 }
 
 /// Deserializes whatever is there, if it is a JSON object.
-pub(super) fn object<'de, D: Deserializer<'de>, V: Visitor<'de>>(from: D, visitor: V) -> Result<V::Value, D::Error> {
+pub(in crate::facts) fn object<'de, D: Deserializer<'de>, V: Visitor<'de>>(
+    from: D,
+    visitor: V,
+) -> Result<V::Value, D::Error> {
     from.deserialize_any(Only { visitor, accepted: Accepted::Object })
 }
 
 /// The same for a list.
-pub(super) fn list<'de, D: Deserializer<'de>, V: Visitor<'de>>(from: D, visitor: V) -> Result<V::Value, D::Error> {
+pub(in crate::facts) fn list<'de, D: Deserializer<'de>, V: Visitor<'de>>(
+    from: D,
+    visitor: V,
+) -> Result<V::Value, D::Error> {
     from.deserialize_any(Only { visitor, accepted: Accepted::List })
 }
 
@@ -158,7 +164,7 @@ impl<'de> Deserialize<'de> for Flag {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::json_borrow::{Capacity, Entries};
+    use crate::facts::json::borrow::{Capacity, Entries};
 
     #[test]
     fn an_error_never_repeats_a_text_that_stands_for_something_else() {

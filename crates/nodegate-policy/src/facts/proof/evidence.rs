@@ -8,14 +8,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::pools::MachineKind;
 use crate::api::state::{Adopted, Asserted, AuthenticatedAs, SavedOfPool, SavedState};
 use crate::facts::NodeFacts;
-use crate::facts::asserted::Assertions;
-use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
-use crate::facts::machines::MachinesOfNode;
-use crate::facts::request::{KUBELET_USER, Requester};
-use crate::set::PolicySet;
+use crate::facts::proof::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
+use crate::facts::proof::extra::LINES_MAX;
+use crate::facts::proof::machines::MachinesOfNode;
+use crate::facts::requester::{KUBELET_USER, Requester};
 
 /// The annotation with the evidence.
 pub const AUTHENTICATED_AS: &str = "nodegate.dev/authenticated-as";
@@ -24,8 +22,6 @@ pub const AUTHENTICATED_AS: &str = "nodegate.dev/authenticated-as";
 pub const GROUPS_OF_EVERY_KUBELET: [&str; 2] = ["system:nodes", "system:authenticated"];
 /// Maximum length of the evidence, in bytes: all annotations of a node share 256 KiB.
 pub(crate) const EVIDENCE_MAX: usize = 8192;
-/// Maximum number of its lines. The guard compares each with each group and each extra value of the requester.
-pub(crate) const LINES_MAX: usize = 64;
 
 /// The beginnings of lines. The guard has the same.
 pub(crate) const USER: &str = "user=";
@@ -34,19 +30,6 @@ pub(crate) const EXTRA: &str = "extra.";
 pub(crate) const NO_EXTRA: &str = "no-extra.";
 /// The line that the guard adds where the kubelet has sent the annotation itself.
 pub(crate) const REPLACED: &str = "replaced";
-
-/// Knows what neither the review nor the record of a node says of it.
-pub trait Witness {
-    /// Who asked for the first certificate that the one with this fingerprint descends from. `saved`: the record of its node.
-    fn bootstrapper(&self, certificate: &str, saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>>;
-
-    /// The provisioners' objects of these kinds that stand for the machine of the node with this name, whose kubelet was
-    /// authenticated as these instances. `None`: as which is not known; an empty list: as none.
-    fn machines(&self, kinds: &[MachineKind], node: &str, instances: Option<&[&str]>) -> MachinesOfNode;
-
-    /// What may be asserted about the node with this name, which has this provider ID.
-    fn assertions(&self, node: &str, provider_id: Option<&str>, saved: Option<&SavedState>) -> Assertions;
-}
 
 /// What the API server authenticated about the kubelet that created a node, as lines of text:
 ///
@@ -144,41 +127,17 @@ impl<'a> Evidence<'a> {
         (!evidence.is_empty()).then_some(evidence)
     }
 
-    /// Adds what a witness knows, as far as the policies ask for it.
-    pub fn witnessed(
-        evidence: Option<Self>,
-        set: &PolicySet,
-        node: &NodeFacts<'_>,
-        saved: Option<&SavedState>,
-        witness: &(impl Witness + ?Sized),
-    ) -> Option<Self> {
-        let known = evidence.map(|known| known.bootstrapped(|certificate| witness.bootstrapper(certificate, saved)));
-        let mut known = match known {
-            None if !set.asks_for_machines() => return None,
-            known => known.unwrap_or_default(),
-        };
-        if set.asks_for_machines() {
-            let instances = set.instances(&known);
-            let found = witness.machines(set.machine_kinds(), &node.name, instances.as_deref());
-            known.machines = found.or_recorded(known.machines);
-        }
-        Some(known)
+    /// With the provisioners' objects that were found, or with those that are known already where nothing is known now.
+    #[must_use]
+    pub(crate) fn with_machines(mut self, found: MachinesOfNode) -> Self {
+        self.machines = found.or_recorded(self.machines);
+        self
     }
 
-    /// Adds what a witness knows of what is asserted about the node, as far as the policies ask for it.
+    /// With what is asserted about the node that its kubelet is not proven to be, instead of what was known of that.
     #[must_use]
-    pub fn contradicted(
-        mut self,
-        set: &PolicySet,
-        node: &NodeFacts<'_>,
-        saved: Option<&SavedState>,
-        witness: &(impl Witness + ?Sized),
-    ) -> Self {
-        if set.asks_for_machines() || set.asks_for_bootstrap() {
-            let now = witness.assertions(&node.name, node.provider_id.as_deref(), saved);
-            self.asserted = self.asserted.with(set, now, &self.machines, self.bootstrapper.as_deref());
-        }
-        self
+    pub(crate) fn with_asserted(self, asserted: Asserted) -> Self {
+        Self { asserted, ..self }
     }
 
     /// Whether it has nothing to say.
@@ -299,8 +258,8 @@ impl<'a> Evidence<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::extra::Extra;
-    use crate::facts::json_borrow::Text;
+    use crate::facts::json::borrow::Text;
+    use crate::facts::proof::extra::Extra;
 
     fn kubelet<'a>(groups: &[&'a str], extra: &'a str) -> Requester<'a> {
         Requester {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use serde::de;
 
-use super::json_limits::{ENTRIES_MAX, TEXTS_MAX, too_many};
+use crate::facts::json::limits::{ENTRIES_MAX, TEXTS_MAX, too_many};
 
 thread_local! {
     /// What was kept of the Node that this thread parses; `None` while it parses none.
@@ -19,12 +19,12 @@ struct Kept {
 
 /// A Node is parsed on this thread, until this is dropped. All of its labels, annotations, taints and resources are counted
 /// together.
-pub(super) struct CountedNode {
+pub(in crate::facts) struct CountedNode {
     before: Option<Kept>,
 }
 
 impl CountedNode {
-    pub(super) fn begin() -> Self {
+    pub(in crate::facts) fn begin() -> Self {
         Self { before: KEPT.replace(Some(Kept::default())) }
     }
 }
@@ -39,7 +39,7 @@ impl Drop for CountedNode {
 ///
 /// # Errors
 /// Returns an error if the Node that is being parsed has more entries, or more text in them, than any API server sends.
-pub(super) fn count<E: de::Error>(bytes: usize) -> Result<(), E> {
+pub(in crate::facts) fn count<E: de::Error>(bytes: usize) -> Result<(), E> {
     let Some(mut kept) = KEPT.get() else { return Ok(()) };
     kept.entries += 1;
     kept.bytes = kept.bytes.saturating_add(bytes);

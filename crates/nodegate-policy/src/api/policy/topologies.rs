@@ -1,4 +1,4 @@
-//! `topologies` of a [`NodePolicySpec`](super::policy::NodePolicySpec): labels that say where a node is.
+//! `topologies` of a [`NodePolicySpec`](super::NodePolicySpec): labels that say where a node is.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

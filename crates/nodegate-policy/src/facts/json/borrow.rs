@@ -6,10 +6,10 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::json_count::count;
-use super::json_kinds::object;
-use super::json_limits::{ENTRIES_MAX, too_many};
 use crate::api::names::KEY_MAX;
+use crate::facts::json::count::count;
+use crate::facts::json::kinds::object;
+use crate::facts::json::limits::{ENTRIES_MAX, too_many};
 
 /// Maximum length of a text that is copied because it has escapes, in bytes. The API server reads requests of up to 3 MiB.
 const COPIED_MAX: usize = 4 << 20;
@@ -56,19 +56,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// Deserializes a text of at most `MAX` bytes; a longer one is an error.
-pub(super) fn within<'de, D: Deserializer<'de>, const MAX: usize>(deserializer: D) -> Result<Text<'de>, D::Error> {
+pub(in crate::facts) fn within<'de, D: Deserializer<'de>, const MAX: usize>(
+    deserializer: D,
+) -> Result<Text<'de>, D::Error> {
     Within::<MAX>::deserialize(deserializer).map(|Within(text)| text)
 }
 
 /// As [`within`], where there may be none.
-pub(super) fn within_or_none<'de, D: Deserializer<'de>, const MAX: usize>(
+pub(in crate::facts) fn within_or_none<'de, D: Deserializer<'de>, const MAX: usize>(
     deserializer: D,
 ) -> Result<Option<Text<'de>>, D::Error> {
     Ok(Option::<Within<'de, MAX>>::deserialize(deserializer)?.map(|Within(text)| text))
 }
 
 /// A text of at most `MAX` bytes.
-pub(super) struct Within<'a, const MAX: usize>(pub(super) Text<'a>);
+pub(in crate::facts) struct Within<'a, const MAX: usize>(pub(super) Text<'a>);
 
 impl<'de: 'a, 'a, const MAX: usize> Deserialize<'de> for Within<'a, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -4,9 +4,12 @@ use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-use crate::facts::evidence::LINES_MAX;
-use crate::facts::json_borrow::Text;
-use crate::facts::json_kinds::{List, object};
+use crate::facts::json::borrow::Text;
+use crate::facts::json::kinds::{List, object};
+
+/// Maximum number of lines of evidence, and so of values of a key. The guard compares each line with each group and each extra value of
+/// the requester.
+pub(crate) const LINES_MAX: usize = 64;
 
 /// `userInfo.extra` of a review, as JSON that is parsed only where something asks for it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,7 +11,7 @@ use crate::api::source::{Field, FieldPath, Node, SourceText, Tree};
 /// Documents in force rarely have an error, and the tree of a large one takes far more memory than its text. So it is not
 /// kept ([`Positions::settled`]), but parsed again for the first error.
 #[derive(Clone, Debug)]
-pub(super) enum Positions {
+pub(in crate::api) enum Positions {
     /// In a tree that is kept.
     Kept(Arc<Parsed>, Option<InText>),
     /// In a tree that is parsed when it is needed.
@@ -20,14 +20,14 @@ pub(super) enum Positions {
 
 /// One of the documents of a text.
 #[derive(Clone, Debug)]
-pub(super) struct InText {
-    pub(super) documents: Arc<Documents>,
-    pub(super) at: usize,
+pub(in crate::api) struct InText {
+    pub(in crate::api) documents: Arc<Documents>,
+    pub(in crate::api) at: usize,
 }
 
 /// The documents of a text. Errors may be in all of them at once, so they are parsed together.
 #[derive(Debug)]
-pub(super) struct Documents {
+pub(in crate::api) struct Documents {
     text: SourceText,
     parse: fn(&str) -> Vec<Tree>,
     parsed: OnceLock<Vec<Parsed>>,
@@ -35,23 +35,23 @@ pub(super) struct Documents {
 
 /// A document's tree, and its named entries by path.
 #[derive(Debug)]
-pub(super) struct Parsed {
-    pub(super) tree: Tree,
-    pub(super) entries: NamedEntries,
+pub(in crate::api) struct Parsed {
+    pub(in crate::api) tree: Tree,
+    pub(in crate::api) entries: NamedEntries,
 }
 
 /// The named rules and other entries of a document by path.
 #[derive(Debug)]
-pub(super) struct NamedEntries(HashMap<FieldPath, String>);
+pub(in crate::api) struct NamedEntries(HashMap<FieldPath, String>);
 
 impl Positions {
     /// The positions in a document, which is that of `source` if it is known.
-    pub(super) fn new(parsed: Parsed, source: Option<InText>) -> Self {
+    pub(in crate::api) fn new(parsed: Parsed, source: Option<InText>) -> Self {
         Self::Kept(Arc::new(parsed), source)
     }
 
     /// The same without the tree, if that can be parsed again.
-    pub(super) fn settled(self) -> Self {
+    pub(in crate::api) fn settled(self) -> Self {
         match self {
             Self::Kept(_, Some(source)) => Self::Settled(source),
             other => other,
@@ -59,7 +59,7 @@ impl Positions {
     }
 
     /// The tree; `None` if the text cannot be parsed any more, which would be an error in this program.
-    pub(super) fn parsed(&self) -> Option<&Parsed> {
+    pub(in crate::api) fn parsed(&self) -> Option<&Parsed> {
         match self {
             Self::Kept(parsed, _) => Some(parsed),
             Self::Settled(InText { documents, at }) => documents.parsed().get(*at),
@@ -69,7 +69,7 @@ impl Positions {
 
 impl Documents {
     /// The documents of `text`; `parse` returns their trees.
-    pub(super) fn new(text: SourceText, parse: fn(&str) -> Vec<Tree>) -> Self {
+    pub(in crate::api) fn new(text: SourceText, parse: fn(&str) -> Vec<Tree>) -> Self {
         Self { text, parse, parsed: OnceLock::new() }
     }
 
@@ -81,7 +81,7 @@ impl Documents {
 
 impl NamedEntries {
     /// The entries of a document.
-    pub(super) fn of(tree: &Tree) -> Self {
+    pub(in crate::api) fn of(tree: &Tree) -> Self {
         let mut found = HashMap::new();
         let Some(spec) = tree.field("spec").map(|field| &field.tree) else { return Self(found) };
         let path = FieldPath::root().key("spec");
@@ -102,7 +102,7 @@ impl NamedEntries {
     }
 
     /// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.
-    pub(super) fn containing(&self, path: &FieldPath) -> Option<String> {
+    pub(in crate::api) fn containing(&self, path: &FieldPath) -> Option<String> {
         [3, 4].into_iter().find_map(|steps| self.0.get(&path.first(steps))).cloned()
     }
 }

@@ -1,18 +1,23 @@
 //! Compiled `pools`: which nodes belong to a pool, and what proves it.
 
+mod asked;
+mod contradictions;
+pub(crate) mod name;
+pub(crate) mod witness;
+
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::pools::MachineKind;
-use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID};
-use crate::facts::evidence::Evidence;
-use crate::facts::machines::{LabelOfMachine, MachinesOfNode};
+use crate::facts::proof::bootstrap::{Bootstrapper, CREDENTIAL_ID};
+use crate::facts::proof::evidence::Evidence;
+use crate::facts::proof::machines::{LabelOfMachine, MachinesOfNode};
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::kleene::Kleene;
 use crate::set::matcher::NameGroup;
-use crate::set::pool_name::PoolNameIn;
+use crate::set::pools::name::PoolNameIn;
 
 /// Why a node may belong to pools of any name.
 const MACHINE_UNKNOWN: &str = "it is not known whether a provisioner's object stands for the node's machine";
