@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::memory::node::Version;
+use crate::memory::version::Version;
 use crate::node::NodeObject;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::state::{Change, How};

@@ -11,6 +11,7 @@ pub(crate) mod removals;
 pub(crate) mod reverts;
 pub(crate) mod shares;
 pub(crate) mod unrecorded;
+mod version;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

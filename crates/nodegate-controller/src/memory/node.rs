@@ -14,10 +14,11 @@ use crate::memory::removals::GracePeriods;
 use crate::memory::reverts::{CountedKeys, Reverts};
 use crate::memory::shares::Share;
 use crate::memory::unrecorded::Unrecorded;
+use crate::memory::version::Version;
+use crate::node::NodeObject;
 use crate::node::limit::NodeBudget;
-use crate::node::{NodeObject, NodeText};
 use jiff::Timestamp;
-use nodegate_policy::{Claims, NodeFacts, PolicySet};
+use nodegate_policy::PolicySet;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// The watch reports nodegate's own write within this time, unless the write changed nothing.
@@ -32,20 +33,6 @@ pub(super) struct Shared {
     pub(super) unrecorded_nodes: Gauge,
     /// The keys whose reverts are counted.
     pub(super) counted_keys: CountedKeys,
-}
-
-/// What a version of a node says, read once for all that remembers something of it.
-#[derive(Debug)]
-pub(crate) struct Version<'v> {
-    pub(super) facts: NodeFacts<'v>,
-    pub(super) claims: &'v Claims,
-}
-
-impl<'v> Version<'v> {
-    /// Nothing if it cannot be read.
-    pub(super) fn of(text: &'v NodeText) -> Option<Self> {
-        Some(Self { facts: text.facts().ok()?, claims: text.claims() })
-    }
 }
 
 /// What a term remembers about one node object.

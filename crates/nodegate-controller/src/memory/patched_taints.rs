@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::memory::node::Version;
+use crate::memory::version::Version;
 
 /// Taints of a node that a webhook's patch added, that are still present, and that have not been recorded since.
 #[derive(Debug, Default)]

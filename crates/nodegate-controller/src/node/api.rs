@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::event::{Changed, changed};
 use super::pieces::{LineCutter, ListCutter, Part, Piece};
+use super::read::{NodesError, Read, TOO_LARGE};
 use super::{NodeObject, Reading, Unreadable, text_at};
 use nodegate_base::kube_error::in_words;
 use nodegate_base::telemetry::brief;
@@ -30,44 +31,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(120);
 const WATCH_SECONDS: u32 = 290;
 /// How much of an error message is read, in bytes.
 const ERROR_MAX: usize = 64 * 1024;
-
-/// An error while reading nodes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NodesError {
-    /// The API server refused. 410 means that the requested version has expired.
-    #[error("the API server answered {code}: {message}")]
-    Refused {
-        /// The HTTP status.
-        code: u16,
-        /// The error message.
-        message: String,
-    },
-    /// The request failed, or the response was incomplete.
-    #[error("{0}")]
-    Broken(String),
-    /// A change was lost, and nothing says of which node.
-    #[error("{0}")]
-    Lost(String),
-}
-
-impl NodesError {
-    pub(super) fn broken(what: &str, why: impl std::fmt::Display) -> Self {
-        Self::Broken(format!("{what}: {}", brief(why)))
-    }
-
-    /// Whether the requested version has expired, which happens in normal operation.
-    pub(crate) fn is_expired(&self) -> bool {
-        matches!(self, Self::Refused { code: 410, .. })
-    }
-
-    /// Whether a watch cannot be resumed, so that all nodes must be listed again.
-    pub(crate) fn needs_listing(&self) -> bool {
-        self.is_expired() || matches!(self, Self::Lost(_))
-    }
-}
-
-/// A node of a list or a watch, readable or not.
-pub type Read = Result<NodeObject, Unreadable>;
 
 /// The end of a page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -305,9 +268,6 @@ impl NodeEvents {
         }
     }
 }
-
-/// Why an object that is cut off cannot be read.
-pub(super) const TOO_LARGE: &str = "the object is larger than any that the API server stores";
 
 fn read(piece: Piece, reading: &Reading) -> Read {
     match piece {

@@ -2,8 +2,8 @@
 
 use nodegate_base::telemetry::brief;
 
-use super::api::{NodesError, Read, TOO_LARGE};
 use super::pieces::Piece;
+use super::read::{NodesError, Read, TOO_LARGE};
 use super::{NodeObject, Reading, Unreadable, text_at};
 
 /// An event of a watch.

@@ -9,6 +9,7 @@ pub(crate) mod limit;
 mod packed;
 mod pieces;
 pub(crate) mod queue;
+mod read;
 mod text;
 mod watch;
 
@@ -29,8 +30,9 @@ use nodegate_stores::state::Machine;
 
 use self::text::text_at;
 
-pub use self::api::{NodeApi, NodesError, Page, Read, each_object};
+pub use self::api::{NodeApi, Page, each_object};
 pub use self::packed::NodeText;
+pub use self::read::{NodesError, Read};
 pub(super) use self::watch::{WatchEvent, follow};
 
 /// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node

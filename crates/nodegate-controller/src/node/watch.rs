@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::sync::watch::Receiver;
 
-use super::api::{NodeApi, NodesError, Read};
+use super::api::NodeApi;
 use super::event::Changed;
+use super::read::{NodesError, Read};
 use nodegate_base::api_server;
 use nodegate_policy::cel::Paths;
 
