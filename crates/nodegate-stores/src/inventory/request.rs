@@ -33,6 +33,9 @@ const PAGES_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often the files of credentials are read again.
 const REREAD: Duration = Duration::from_secs(5);
 
+/// The word for 404 in metrics.
+pub(super) const NOT_FOUND: &str = "not_found";
+
 /// What an inventory returned.
 #[derive(Debug)]
 pub(super) enum Returned {

@@ -15,9 +15,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cache::InventoryCache;
 use super::report::Report;
-use super::request::{Fault, Requester};
+use super::request::{Fault, NOT_FOUND, Requester};
 use super::schedule::{Health, LivingNode, Outcome, Schedule};
-use super::taken::NOT_FOUND;
 use nodegate_base::metrics::InventoryMetrics;
 use nodegate_policy::Inventory;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::answer;
 use super::items::Items;
-use super::request::{Fault, Returned};
+use super::request::{Fault, NOT_FOUND, Returned};
 use super::source::{Source, Surroundings};
 use super::written::Written;
 use nodegate_base::text;
@@ -16,8 +16,6 @@ use nodegate_policy::{DroppedLabel, Inventory, InventoryLabels, ItemLabels};
 const SHOWN_MAX: usize = 128;
 /// Maximum number of dropped labels, and other reasons, that are named in the log for one inventory.
 const NAMED_MAX: usize = 32;
-/// The word for 404 in metrics.
-pub(super) const NOT_FOUND: &str = "not_found";
 
 /// What an answer about all nodes says of them.
 #[derive(Default)]
