@@ -5,6 +5,7 @@ pub(in crate::cli) mod decided;
 pub(in crate::cli) mod document;
 mod gates;
 mod kueue;
+pub(in crate::cli) mod named;
 pub(in crate::cli) mod pods;
 mod readiness;
 pub(in crate::cli) mod text;

@@ -6,7 +6,8 @@ use crate::cli::look::report::document::{
     Rejected, Report, Violation,
 };
 use crate::cli::look::report::{devices, topologies};
-use crate::cli::policies::plan::text::{named, with_rule, without_time};
+use crate::cli::policies::plan::named::named;
+use crate::cli::policies::plan::text::{with_rule, without_time};
 use crate::cli::shared::output;
 use nodegate_base::text::{counted, on_a_line, or_quotes};
 use std::collections::BTreeMap;

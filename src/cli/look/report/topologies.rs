@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::policies::plan::text::named;
+use crate::cli::policies::plan::named::named;
 use nodegate_base::text::{counted, or_quotes};
 use nodegate_policy::{GateLabels, PolicySet, ReconcilePlan, RuleId, StoredNode, gates_of};
 

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use kube::Client;
 
 use crate::cli::shared::autoscalers::check;
-use crate::cli::shared::autoscalers::declared::Declared;
+use crate::cli::shared::autoscalers::declared::{Declared, Provisioner};
 use crate::cli::shared::autoscalers::document::{Difference, Wrong};
 use crate::cli::shared::autoscalers::groups::Groups;
-use crate::cli::shared::autoscalers::provisioners::Provisioner;
 use crate::cli::shared::cluster::known_node::KnownNode;
 use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::output;

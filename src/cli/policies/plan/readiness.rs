@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::cli::policies::plan::text::named;
+use crate::cli::policies::plan::named::named;
 use crate::cli::shared::cluster::objects;
 use crate::cli::shared::output;
 use crate::scheduling::Transition;

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use anstyle::AnsiColor;
 
 use crate::cli::policies::plan::document::{Change, KeyOfProgram, NodePlan, Op, Plan, Policies, Summary};
+use crate::cli::policies::plan::named::named;
 use crate::cli::policies::plan::{autoscalers, gates, kueue, readiness};
 use crate::cli::shared::terminal_lines::Lines;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod, Effect};
 use nodegate_base::text::{counted, or_quotes};
 use nodegate_policy::explain::FieldName;
 
-/// How many nodes are named in a line.
-const NAMED: usize = 3;
 /// From how many values of one key on they are counted instead of shown.
 const SHOWN_VALUES: usize = 10;
 
@@ -235,14 +234,6 @@ fn end(change: &Change) -> String {
     let after = change.after_seconds.filter(|seconds| *seconds > 0);
     let after = after.map(|seconds| format!(", removed after {seconds} s")).unwrap_or_default();
     format!(" ({told}{after})")
-}
-
-/// Nodes in a line: all names, or the number and some names.
-pub(in crate::cli) fn named(nodes: &[&str]) -> String {
-    match nodes.len() {
-        0..=NAMED => nodes.join(", "),
-        count => format!("{count} nodes ({}, …)", nodes[..NAMED].join(", ")),
-    }
 }
 
 /// The pods of one controller that something happens to for one reason.

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::cli::Findings;
-use crate::cli::shared::autoscalers::declared::{self, Declared};
+use crate::cli::shared::autoscalers::declared::{Declared, Provisioner};
 use crate::cli::shared::autoscalers::document::Templates;
 use crate::cli::shared::autoscalers::groups::Groups;
-use crate::cli::shared::autoscalers::provisioners::Provisioner;
-use crate::cli::shared::autoscalers::{TemplateFormat, check, formats};
+use crate::cli::shared::autoscalers::{TemplateFormat, check, files, formats};
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, NO_NODES};
 use crate::cli::shared::cluster::effective_policies;
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
@@ -146,7 +145,7 @@ async fn of_cluster(args: &ExportAutoscalerArgs, place: &ClusterTarget) -> anyho
 fn declared_in_files(args: &ExportAutoscalerArgs) -> anyhow::Result<Vec<Declared>> {
     let mut declared = Vec::new();
     for file in &args.groups {
-        declared.extend(declared::read(file, args.format)?);
+        declared.extend(files::read(file, args.format)?);
     }
     Ok(declared)
 }

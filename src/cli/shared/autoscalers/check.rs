@@ -1,10 +1,9 @@
 //! Compares what autoscalers know of pools with what the nodes of these pools will have.
 
 use super::TemplateFormat;
-use super::declared::Declared;
+use super::declared::{Declared, Provisioner};
 use super::document::{Difference, Differences, PoolTemplate, Templates, Wrong};
 use super::formats::refused;
-use super::provisioners::Provisioner;
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::{Key, TemplateKey, VaryingKey};
 

@@ -1,15 +1,14 @@
-//! What NodePools, MachineDeployments and tags say to autoscalers.
+//! What an autoscaler is told of a pool, and who makes the pool's machines.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
 use serde_json::Value as Json;
 
 use super::TemplateFormat;
-use super::formats::{ASG, Tags, VMSS};
-use super::provisioners::{NextNode, Provisioner};
-use crate::cli::shared::node_files::{self, Wanted};
+use nodegate_policy::api::pools::MachineKind;
+use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
+use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
 
 /// Taints: the value by key and effect.
 pub(in crate::cli) type Taints = BTreeMap<(String, String), String>;
@@ -50,6 +49,77 @@ impl Declared {
     }
 }
 
+/// Who makes machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Provisioner {
+    Karpenter,
+    ClusterApi,
+}
+
+/// The next node of a pool, as far as its provisioner says it.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct NextNode {
+    pub(in crate::cli) node: Json,
+    pub(super) kind: MachineKind,
+    /// The labels of the provisioner's object for its machine.
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) object: String,
+}
+
+impl Witness for NextNode {
+    fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>> {
+        None
+    }
+
+    fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
+        let labels = self.labels.clone().into_iter().collect();
+        let document = ProvisionedDocument {
+            kind: self.kind.as_str().into(),
+            name: self.object.clone(),
+            labels,
+            ..ProvisionedDocument::default()
+        };
+        MachinesOfNode { found: vec![document.into()], absence: Absence::Certain, ..MachinesOfNode::default() }
+    }
+
+    fn assertions(&self, _node: &str, _provider_id: Option<&str>, _saved: Option<&SavedState>) -> Assertions {
+        Assertions::default()
+    }
+}
+
+impl Provisioner {
+    pub(in crate::cli) const ALL: [Self; 2] = [Self::Karpenter, Self::ClusterApi];
+
+    pub(in crate::cli) fn group(self) -> &'static str {
+        match self {
+            Self::Karpenter => "karpenter.sh",
+            Self::ClusterApi => "cluster.x-k8s.io",
+        }
+    }
+
+    pub(in crate::cli) fn kind(self) -> &'static str {
+        match self {
+            Self::Karpenter => "NodePool",
+            Self::ClusterApi => "MachineDeployment",
+        }
+    }
+
+    /// Whether an object of this API version and kind is one of its objects.
+    pub(in crate::cli) fn is_of(self, version: &str, kind: &str) -> bool {
+        self.kind() == kind && version.split_once('/').is_some_and(|(group, _)| group == self.group())
+    }
+
+    /// Whether what is printed in this format is about its pools.
+    pub(in crate::cli) fn is_meant(self, format: Option<TemplateFormat>) -> bool {
+        match format {
+            None => true,
+            Some(TemplateFormat::NodepoolPatch) => self == Self::Karpenter,
+            Some(TemplateFormat::CapiAnnotations) => self == Self::ClusterApi,
+            Some(TemplateFormat::AsgTags | TemplateFormat::VmssTags | TemplateFormat::Flags) => false,
+        }
+    }
+}
+
 /// The texts of a mapping.
 pub(in crate::cli) fn labels_of(labels: &Json) -> BTreeMap<String, String> {
     let entries = labels.as_object().into_iter().flatten();
@@ -61,108 +131,4 @@ pub(in crate::cli) fn taints_of(taints: &Json) -> Taints {
     let text = |taint: &Json, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
     let taints = taints.as_array().into_iter().flatten();
     taints.map(|taint| ((text(taint, "key"), text(taint, "effect")), text(taint, "value"))).collect()
-}
-
-/// Reads what autoscalers are told from a file.
-///
-/// # Errors
-/// Returns an error if the file cannot be read, or has something else.
-pub(in crate::cli) fn read(file: &Path, format: Option<TemplateFormat>) -> anyhow::Result<Vec<Declared>> {
-    match format {
-        Some(TemplateFormat::AsgTags) => tagged(file, &ASG, auto_scaling_groups),
-        Some(TemplateFormat::VmssTags) => tagged(file, &VMSS, scale_sets),
-        None | Some(TemplateFormat::CapiAnnotations | TemplateFormat::NodepoolPatch | TemplateFormat::Flags) => {
-            let wanted = Wanted {
-                kinds: &["NodePool", "MachineDeployment"],
-                expected: "NodePools or MachineDeployments, as kubectl prints them; tags need --format asg-tags or vmss-tags",
-            };
-            let (_, objects) = node_files::objects(file, wanted)?;
-            let declared = objects.iter().map(|object| {
-                let version = object.json["apiVersion"].as_str().unwrap_or_default();
-                let made_by = Provisioner::ALL.into_iter().find(|one| one.is_of(version, object.kind));
-                let Some(made_by) = made_by else {
-                    let known = Provisioner::ALL.map(|one| format!("{} of {}", one.kind(), one.group())).join(" or ");
-                    bail!("{}: expected {known}, found {} of {version:?}", file.display(), object.kind);
-                };
-                Ok(made_by.declared(&object.json))
-            });
-            declared.collect()
-        }
-    }
-}
-
-/// A group with tags.
-struct Tagged {
-    name: String,
-    other_names: Vec<String>,
-    cluster: Option<String>,
-    tags: BTreeMap<String, String>,
-}
-
-fn tagged(file: &Path, words: &Tags, groups: fn(&Json) -> Option<Vec<Tagged>>) -> anyhow::Result<Vec<Declared>> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let json: Json = serde_json::from_str(&text)
-        .with_context(|| format!("{}: expected JSON, as printed by `{}`", file.display(), words.command))?;
-    let Some(groups) = groups(&json) else {
-        bail!("{}: expected the output of `{}`", file.display(), words.command);
-    };
-    let declared = groups.into_iter().map(|Tagged { name, other_names, cluster, tags }| {
-        let mut labels = BTreeMap::new();
-        let mut taints = Taints::new();
-        for (tag, value) in &tags {
-            if let Some(key) = words.label(tag) {
-                labels.insert(key, vec![value.clone()]);
-            } else if let (Some(key), Some((value, effect))) = (words.taint(tag), value.rsplit_once(':')) {
-                taints.insert((key, effect.to_owned()), value.to_owned());
-            }
-        }
-        let told_by = format!("{} {name}", words.kind);
-        let (startup_taints, object) = (Taints::new(), Json::Null);
-        let provisioner = None;
-        Declared {
-            provisioner,
-            told_by,
-            pool: name,
-            other_names,
-            cluster,
-            labels,
-            taints,
-            startup_taints,
-            next_node: None,
-            object,
-        }
-    });
-    Ok(declared.collect())
-}
-
-/// The groups that `aws autoscaling describe-auto-scaling-groups` prints.
-fn auto_scaling_groups(json: &Json) -> Option<Vec<Tagged>> {
-    let group = |group: &Json| {
-        let name = group["AutoScalingGroupName"].as_str()?.to_owned();
-        let tags = group["Tags"].as_array().into_iter().flatten();
-        let tag = |tag: &Json| {
-            let text = |field: &str| tag[field].as_str().map(str::to_owned);
-            Some((text("Key")?, text("Value").unwrap_or_default()))
-        };
-        let tags: BTreeMap<String, String> = tags.filter_map(tag).collect();
-        let names = ["eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name", "kops.k8s.io/instancegroup"];
-        let other_names = names.iter().filter_map(|name| tags.get(*name).cloned()).collect();
-        let clusters = ["eks:cluster-name", "alpha.eksctl.io/cluster-name", "KubernetesCluster"];
-        let cluster = clusters.iter().find_map(|name| tags.get(*name).cloned());
-        Some(Tagged { name, other_names, cluster, tags })
-    };
-    json["AutoScalingGroups"].as_array()?.iter().map(group).collect()
-}
-
-/// The scale sets that `az vmss list` prints.
-fn scale_sets(json: &Json) -> Option<Vec<Tagged>> {
-    let set = |set: &Json| {
-        let name = set["name"].as_str()?.to_owned();
-        let tags = labels_of(&set["tags"]);
-        let other_names = tags.get("aks-managed-poolName").cloned().into_iter().collect();
-        // AKS has a resource group for the machines of each cluster.
-        let cluster = set["resourceGroup"].as_str().map(str::to_lowercase);
-        Some(Tagged { name, other_names, cluster, tags })
-    };
-    json.as_array()?.iter().map(set).collect()
 }

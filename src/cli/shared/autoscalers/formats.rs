@@ -8,93 +8,27 @@ use super::TemplateFormat;
 use super::declared::{Declared, Taints};
 use super::document::{PoolTemplate, Templates, with_effect};
 use super::provisioners::{CAPI_LABELS, CAPI_TAINTS, annotated_labels};
+use super::tags::{ASG, Tags, VMSS};
 use crate::cli::shared::output::{self, Format};
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::TemplateKey;
 
-/// How tags of a provider say labels and taints (`kubernetes/autoscaler`, `cluster-autoscaler/cloudprovider`).
-pub(in crate::cli) struct Tags {
-    /// What has tags.
-    pub(in crate::cli) kind: &'static str,
-    /// What prints them.
-    pub(in crate::cli) command: &'static str,
-    label: &'static str,
-    taint: &'static str,
-    /// Whether a key is written with `_` for `/`, and with `~2` for `_`.
-    has_no_slashes: bool,
-    /// The largest number of characters of a tag's name and of its value.
-    limits: (usize, usize),
-}
-
-/// Of AWS (`aws/auto_scaling_groups`). Limits: Amazon EC2 Auto Scaling, "Tag naming and usage restrictions".
-pub(in crate::cli) const ASG: Tags = Tags {
-    kind: "Auto Scaling group",
-    command: "aws autoscaling describe-auto-scaling-groups",
-    label: "k8s.io/cluster-autoscaler/node-template/label/",
-    taint: "k8s.io/cluster-autoscaler/node-template/taint/",
-    has_no_slashes: false,
-    limits: (128, 256),
-};
-
-/// Of Azure (`azure/azure_template.go`). Limits: Azure Resource Manager, "Use tags to organize your Azure resources".
-pub(in crate::cli) const VMSS: Tags = Tags {
-    kind: "scale set",
-    command: "az vmss list",
-    label: "k8s.io_cluster-autoscaler_node-template_label_",
-    taint: "k8s.io_cluster-autoscaler_node-template_taint_",
-    has_no_slashes: true,
-    limits: (512, 256),
-};
-
-impl Tags {
-    /// The tag that says a label or taint.
-    fn tag(&self, key: &TemplateKey) -> (String, String) {
-        let name = match self.has_no_slashes {
-            true => key.key.replace('_', "~2").replace('/', "_"),
-            false => key.key.clone(),
-        };
-        match &key.effect {
-            None => (format!("{}{name}", self.label), key.value.clone()),
-            Some(effect) => (format!("{}{name}", self.taint), format!("{}:{effect}", key.value)),
-        }
+/// Why no tag can say a label or taint of a pool.
+fn no_tag(words: &Tags, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
+    if let Some(first) = pool.taints().find(|taint| key.effect.is_some() && taint.key == key.key)
+        && first != key
+    {
+        let effect = first.effect.as_deref().unwrap_or_default();
+        return Some(format!("one tag says one taint of a key, and here it says {}:{effect}", key.key));
     }
-
-    /// The key of the label that a tag says.
-    pub(in crate::cli) fn label(&self, tag: &str) -> Option<String> {
-        tag.strip_prefix(self.label).map(|key| self.key(key))
-    }
-
-    /// The key of the taint that a tag says.
-    pub(in crate::cli) fn taint(&self, tag: &str) -> Option<String> {
-        tag.strip_prefix(self.taint).map(|key| self.key(key))
-    }
-
-    fn key(&self, name: &str) -> String {
-        if self.has_no_slashes { name.replace('_', "/").replace("~2", "_") } else { name.to_owned() }
-    }
-
-    /// Why no tag can say it.
-    fn refused(&self, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
-        if let Some(first) = pool.taints().find(|taint| key.effect.is_some() && taint.key == key.key)
-            && first != key
-        {
-            let effect = first.effect.as_deref().unwrap_or_default();
-            return Some(format!("one tag says one taint of a key, and here it says {}:{effect}", key.key));
-        }
-        let (name, value) = self.tag(key);
-        let (of_name, of_value) = self.limits;
-        if name.chars().count() > of_name {
-            return Some(format!("the name of its tag would have more than {of_name} characters"));
-        }
-        (value.chars().count() > of_value).then(|| format!("its tag would have more than {of_value} characters"))
-    }
+    words.too_long(key)
 }
 
 /// Why the words of an autoscaler cannot say a label or taint of a pool.
 pub(in crate::cli) fn refused(format: TemplateFormat, pool: &PoolTemplate, key: &TemplateKey) -> Option<String> {
     match format {
-        TemplateFormat::AsgTags => ASG.refused(pool, key),
-        TemplateFormat::VmssTags => VMSS.refused(pool, key),
+        TemplateFormat::AsgTags => no_tag(&ASG, pool, key),
+        TemplateFormat::VmssTags => no_tag(&VMSS, pool, key),
         // The rules of the definition (`pkg/apis/crds/karpenter.sh_nodepools.yaml`).
         TemplateFormat::NodepoolPatch if key.field == FieldName::Label => {
             let domain = key.key.split_once('/').map_or("", |(domain, _)| domain);
@@ -157,7 +91,7 @@ pub(in crate::cli) fn text(
 }
 
 fn tags(words: &Tags, pool: &PoolTemplate) -> BTreeMap<String, String> {
-    pool.same.iter().filter(|key| words.refused(pool, key).is_none()).map(|key| words.tag(key)).collect()
+    pool.same.iter().filter(|key| no_tag(words, pool, key).is_none()).map(|key| words.tag(key)).collect()
 }
 
 /// The annotations of a MachineDeployment (`cloudprovider/clusterapi/README.md`), with what they say already.

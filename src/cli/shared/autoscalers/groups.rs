@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::TemplateFormat;
-use super::declared::Declared;
+use super::declared::{Declared, NextNode, Provisioner};
 use super::document::{PoolTemplate, Templates, UnknownRule};
 use super::pool_id::{HeldBy, PoolId};
-use super::provisioners::{NODEPOOL, NextNode, Provisioner};
+use super::provisioners::NODEPOOL;
 use crate::cli::shared::cluster::known_node::KnownNode;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;

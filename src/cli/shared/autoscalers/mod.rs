@@ -3,10 +3,12 @@
 pub(in crate::cli) mod check;
 pub(in crate::cli) mod declared;
 pub(in crate::cli) mod document;
+pub(in crate::cli) mod files;
 pub(in crate::cli) mod formats;
 pub(in crate::cli) mod groups;
 mod pool_id;
 pub(in crate::cli) mod provisioners;
+mod tags;
 
 /// The words of an autoscaler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

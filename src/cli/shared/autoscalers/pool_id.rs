@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 
-use super::declared::Declared;
-use super::provisioners::{NODEPOOL, Provisioner};
+use super::declared::{Declared, Provisioner};
+use super::provisioners::NODEPOOL;
 
 /// What makes nodes one pool. Pools of different makers may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

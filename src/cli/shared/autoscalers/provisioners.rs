@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 use kube::Client;
 use serde_json::{Value as Json, json};
 
-use super::TemplateFormat;
-use super::declared::{Declared, labels_of, taints_of};
+use super::declared::{Declared, NextNode, Provisioner, labels_of, taints_of};
 use crate::cli::shared::cluster::objects;
 use nodegate_policy::api::pools::MachineKind;
-use nodegate_policy::api::state::{ProvisionedDocument, SavedState};
-use nodegate_policy::{Absence, Assertions, Bootstrapper, MachinesOfNode, Witness};
 
 /// Karpenter's label with the name of the NodePool (`sigs.k8s.io/karpenter`, `pkg/apis/v1/labels.go`).
 pub(in crate::cli) const NODEPOOL: &str = "karpenter.sh/nodepool";
@@ -21,76 +18,7 @@ const COPIED_BY_CLUSTER_API: [&str; 3] =
 pub(in crate::cli) const CAPI_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 pub(in crate::cli) const CAPI_TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
 
-/// Who makes machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Provisioner {
-    Karpenter,
-    ClusterApi,
-}
-
-/// The next node of a pool, as far as its provisioner says it.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct NextNode {
-    pub(in crate::cli) node: Json,
-    kind: MachineKind,
-    /// The labels of the provisioner's object for its machine.
-    labels: BTreeMap<String, String>,
-    object: String,
-}
-
-impl Witness for NextNode {
-    fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<std::sync::Arc<Bootstrapper>> {
-        None
-    }
-
-    fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
-        let labels = self.labels.clone().into_iter().collect();
-        let document = ProvisionedDocument {
-            kind: self.kind.as_str().into(),
-            name: self.object.clone(),
-            labels,
-            ..ProvisionedDocument::default()
-        };
-        MachinesOfNode { found: vec![document.into()], absence: Absence::Certain, ..MachinesOfNode::default() }
-    }
-
-    fn assertions(&self, _node: &str, _provider_id: Option<&str>, _saved: Option<&SavedState>) -> Assertions {
-        Assertions::default()
-    }
-}
-
 impl Provisioner {
-    pub(in crate::cli) const ALL: [Self; 2] = [Self::Karpenter, Self::ClusterApi];
-
-    pub(in crate::cli) fn group(self) -> &'static str {
-        match self {
-            Self::Karpenter => "karpenter.sh",
-            Self::ClusterApi => "cluster.x-k8s.io",
-        }
-    }
-
-    pub(in crate::cli) fn kind(self) -> &'static str {
-        match self {
-            Self::Karpenter => "NodePool",
-            Self::ClusterApi => "MachineDeployment",
-        }
-    }
-
-    /// Whether an object of this API version and kind is one of its objects.
-    pub(in crate::cli) fn is_of(self, version: &str, kind: &str) -> bool {
-        self.kind() == kind && version.split_once('/').is_some_and(|(group, _)| group == self.group())
-    }
-
-    /// Whether what is printed in this format is about its pools.
-    pub(in crate::cli) fn is_meant(self, format: Option<TemplateFormat>) -> bool {
-        match format {
-            None => true,
-            Some(TemplateFormat::NodepoolPatch) => self == Self::Karpenter,
-            Some(TemplateFormat::CapiAnnotations) => self == Self::ClusterApi,
-            Some(TemplateFormat::AsgTags | TemplateFormat::VmssTags | TemplateFormat::Flags) => false,
-        }
-    }
-
     /// The objects of a cluster; none if it does not know their kind.
     ///
     /// # Errors
