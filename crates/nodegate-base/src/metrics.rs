@@ -2,11 +2,8 @@
 
 mod admission;
 mod apply;
-mod bodies;
 mod bounded;
-mod callers;
 mod catalog;
-mod connections;
 mod controller;
 mod exposition;
 mod fleet;
@@ -24,12 +21,9 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-pub use admission::{AdmissionMetrics, Held};
+pub use admission::{AdmissionMetrics, BodyMetrics, CallerMetrics, ConnectionMetrics, Held};
 pub use apply::ApplyRun;
-pub use bodies::BodyMetrics;
-pub use callers::CallerMetrics;
 pub use catalog::Entry;
-pub use connections::ConnectionMetrics;
 pub use controller::ControllerMetrics;
 pub use exposition::Format;
 pub use fleet::{Count, FleetMetrics};

@@ -1,5 +1,9 @@
 //! Metrics of reviews.
 
+mod bodies;
+mod callers;
+mod connections;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,10 +11,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use super::bodies::BodyMetrics;
 use super::bounded::{Bounded, Named, OTHERS, number};
 use super::catalog::Catalog;
 use super::labels::{BUCKETS, ENDPOINTS, Endpoint, OUTCOMES, Outcome, ViolationLabels};
+
+pub use bodies::BodyMetrics;
+pub use callers::CallerMetrics;
+pub use connections::ConnectionMetrics;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -175,10 +182,27 @@ impl AdmissionMetrics {
 
     /// Removes the series of policies and rules, because others are in force now.
     pub(super) fn policies_changed(&self) {
-        self.notes.clear();
-        begin(&self.notes);
-        self.violations.clear();
-        self.denials.clear();
+        let Self {
+            requests: _,
+            by_outcome: _,
+            durations: _,
+            by_endpoint: _,
+            in_flight: _,
+            in_flight_by_endpoint: _,
+            in_flight_bytes: _,
+            panics: _,
+            patch_operations: _,
+            deferrals: _,
+            restored_keys: _,
+            notes,
+            violations,
+            denials,
+            bodies: _,
+        } = self;
+        notes.clear();
+        begin(notes);
+        violations.clear();
+        denials.clear();
     }
 
     pub(super) fn register(&self, catalog: &mut Catalog) {

@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::catalog::Catalog;
+use crate::metrics::catalog::Catalog;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
@@ -25,7 +25,7 @@ impl BodyMetrics {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    pub(super) fn register(&self, catalog: &mut Catalog) {
+    pub(in crate::metrics) fn register(&self, catalog: &mut Catalog) {
         let Self { refusals, large } = self;
         catalog.add(
             "bodies_refused",

@@ -3,7 +3,7 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::catalog::Catalog;
+use crate::metrics::catalog::Catalog;
 
 /// Metrics of HTTPS connections, including those that failed.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct ConnectionMetrics {
 }
 
 impl ConnectionMetrics {
-    pub(super) fn register(&self, catalog: &mut Catalog) {
+    pub(in crate::metrics) fn register(&self, catalog: &mut Catalog) {
         let Self { open, ended, refused, handshake_failures, accept_failures } = self;
         catalog.section("Connections");
         catalog.add("connections", "Open HTTPS connections", open);

@@ -4,8 +4,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::catalog::Catalog;
-use super::labels::{Reload, Reloads, begin_at_zero, count};
+use crate::metrics::catalog::Catalog;
+use crate::metrics::labels::{Reload, Reloads, begin_at_zero, count};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
@@ -38,7 +38,7 @@ impl CallerMetrics {
         count(&self.reloads, result);
     }
 
-    pub(super) fn register(&self, catalog: &mut Catalog) {
+    pub(in crate::metrics) fn register(&self, catalog: &mut Catalog) {
         let Self { refusals, reloads } = self;
         catalog.add("callers_refused", "TLS handshakes refused because of the caller's client certificate", refusals);
         catalog.add("client_ca_reloads", "Reloads of the file with CAs of client certificates by result", reloads);
