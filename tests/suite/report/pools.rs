@@ -144,3 +144,37 @@ fn contradictions_are_listed_from_what_is_recorded_and_explained() {
     let text = run(&["explain", "a", "--nodes", "nodes.json"]).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(&format!("contradiction: {issued}")) && text.contains(&claimed), "{text}");
 }
+
+#[test]
+fn violations_of_nodes_of_a_pool_are_found_by_what_is_recorded_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  pools:\n  \
+        - {name: gpu, requester: {groups: [\"pool:gpu\"]}}\n  governance:\n    required:\n    \
+        - {name: owner, keys: [team], match: {pools: [gpu]}}\n";
+    let nodes = ["gpu-1", "old"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name}}));
+    let saved =
+        json!({"nodeName": "gpu-1", "nodeUID": "gpu-1", "authenticatedAs": "group=pool:gpu\nuser=system:node:gpu-1"});
+    std::fs::create_dir(directory.path().join("state")).unwrap();
+    for (file, text) in [
+        ("policy.yaml", policy.to_owned()),
+        ("nodes.json", json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string()),
+        ("state/gpu-1.json", saved.to_string()),
+    ] {
+        std::fs::write(directory.path().join(file), text).unwrap();
+    }
+    let violations = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["report", "nodes.json", "--policy", "policy.yaml", "-o", "json"]).args(arguments);
+        let output = command.current_dir(directory.path()).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let modes = report["violations"].as_array().unwrap().iter();
+        modes
+            .map(|found| format!("{} {}", found["node"].as_str().unwrap(), found["mode"].as_str().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let with_records = violations(&["--violations", "--state-dir", "state"]);
+    assert_eq!(with_records, ["gpu-1 enforce", "old unknown"]);
+    assert_eq!(violations(&["--state-dir", "state"]), with_records);
+    assert_eq!(violations(&["--violations"]), ["gpu-1 unknown", "old unknown"]);
+}

@@ -148,6 +148,11 @@ impl PolicySet {
         &self.parts.pools
     }
 
+    /// Whether policies name pools, so that what a node gets, and what is allowed on it, may depend on its record.
+    pub fn has_pools(&self) -> bool {
+        !self.pools().is_empty()
+    }
+
     /// The labels that gates wait for, and that programs on the nodes themselves publish.
     pub fn awaited_of_publishers(&self) -> Vec<AwaitedLabel> {
         self.gates().iter().flat_map(Gate::published_on_nodes).collect()

@@ -1,5 +1,7 @@
 //! `nodegate report --violations`: what the nodes violate today.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, bail};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,17 +9,19 @@ use serde_json::Value as Json;
 
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::document::{Policies, Violation, ViolationMode};
-use crate::cli::shared::cluster::connect::NO_NODES;
+use crate::cli::shared::cluster::connect::{ClusterTarget, NO_NODES};
+use crate::cli::shared::cluster::{effective_policies, saved_state};
 use crate::cli::shared::invocation::Invocation;
-use crate::cli::{Findings, shared::cluster::effective_policies, shared::node_files, shared::output};
+use crate::cli::{Findings, shared::node_files, shared::output};
 use kube::Client;
 use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;
-use nodegate_controller::{NodeApi, Unreadable};
+use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::{Scene, node_name, simulate};
 use nodegate_policy::{Evidence, Exemptions, Kind, NodeFacts, PolicySet, violations};
+use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 
 /// What nodes violate.
 #[derive(Serialize, JsonSchema)]
@@ -36,8 +40,8 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
     let count = nodes.len() + unreadable.len();
     anyhow::ensure!(count > 0, "the cluster has no nodes, so there is nothing to report");
     let mut violations = unreadable;
-    for node in &nodes {
-        let found = judge(&set, node, &SavedState::default()).with_context(|| format!("node {}", node_name(node)))?;
+    for (node, saved) in &nodes {
+        let found = judge(&set, node, saved).with_context(|| format!("node {}", node_name(node)))?;
         violations.extend(found.into_iter().map(|found| found.violation));
     }
     let report = Violations { policies: policies.into(), nodes: count, violations };
@@ -53,7 +57,8 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
 struct Gathered {
     set: PolicySet,
     policies: Published,
-    nodes: Vec<Json>,
+    /// With what is saved of each.
+    nodes: Vec<(Json, SavedState)>,
     /// One line for each node that cannot be read.
     unreadable: Vec<Violation>,
 }
@@ -63,9 +68,14 @@ async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gat
     let sources = args.files.sources();
     // Once: a pipe cannot be read again.
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
-    let (mut found, mut unreadable): (Vec<Json>, Vec<Violation>) = Default::default();
+    let (mut found, mut unreadable): (Vec<(Json, SavedState)>, Vec<Violation>) = Default::default();
     if !args.nodes.is_empty() {
-        found.extend(node_files::read(&args.nodes)?.into_iter().map(|found| found.node));
+        let mut saved = args.saved.read()?.unwrap_or_default();
+        let of_files = node_files::read(&args.nodes)?.into_iter().map(|found| {
+            let saved = saved.remove(node_name(&found.node)).unwrap_or_default();
+            (found.node, saved)
+        });
+        found.extend(of_files);
     }
     // Nodes in files need no cluster, so the current context is not used for them.
     let invocation = if args.nodes.is_empty() { invocation } else { Invocation::Nodegate };
@@ -80,7 +90,7 @@ async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gat
     if sources.are_empty() {
         let set = effective_policies::in_force(&client, &place, &sources).await?.0;
         if args.nodes.is_empty() {
-            (found, unreadable) = of_cluster(client).await?;
+            (found, unreadable) = of_cluster(client, &place, args.served.identity, &set).await?;
         }
         return Ok(Gathered { policies: Published::of(&set), set, nodes: found, unreadable });
     }
@@ -92,13 +102,28 @@ async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gat
     };
     let policies = effective_policies::compare(&client, &place, &set, args.force).await?;
     if args.nodes.is_empty() {
-        (found, unreadable) = of_cluster(client).await?;
+        (found, unreadable) = of_cluster(client, &place, args.served.identity, &set).await?;
     }
     Ok(Gathered { set, policies, nodes: found, unreadable })
 }
 
-/// The nodes of a cluster, and one line for each that cannot be read. Such a node does not affect the others.
-async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Violation>)> {
+/// The nodes of a cluster with their records, if the policies depend on those, and one line for each node that cannot be read. Such a
+/// node does not affect the others.
+async fn of_cluster(
+    client: Client,
+    place: &ClusterTarget,
+    identity: Identity,
+    set: &PolicySet,
+) -> anyhow::Result<(Vec<(Json, SavedState)>, Vec<Violation>)> {
+    let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(identity)));
+    if set.has_pools() {
+        maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
+    }
+    let record = |node: &NodeObject| {
+        let text = node.text();
+        let saved = text.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
+        saved.map(|saved| (*saved).clone()).unwrap_or_default()
+    };
     let api = NodeApi::new(client);
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     let mut next = None;
@@ -109,7 +134,8 @@ async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Violation>
             let json = node.and_then(|node| {
                 let unreadable =
                     |error: serde_json::Error| Unreadable { name: node.name().to_owned(), why: error.to_string() };
-                serde_json::from_str(node.text().json()).map_err(unreadable)
+                let json = serde_json::from_str(node.text().json()).map_err(unreadable)?;
+                Ok((json, record(&node)))
             });
             match json {
                 Ok(json) => found.push(json),
