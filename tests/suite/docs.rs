@@ -342,11 +342,19 @@ fn the_readme_stays_short() {
 fn every_path_that_the_architecture_names_exists() {
     let text = fs::read_to_string(Path::new(ROOT).join("ARCHITECTURE.md")).unwrap();
     assert!(text.lines().count() <= 150, "ARCHITECTURE.md is read in one sitting; decisions go to docs/decisions/");
-    let named = code(&text).into_iter().filter(|span| span.ends_with(".rs") || span.ends_with('/'));
+    let spans = code(&text);
+    let files = spans.iter().map(|span| span.split_once(".rs::").map_or(*span, |(file, _)| &span[..file.len() + 3]));
+    let named = files.filter(|span| span.ends_with(".rs") || span.ends_with('/'));
     let packages = fs::read_dir(Path::new(ROOT).join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
     let roots: Vec<_> = packages.chain([ROOT.into(), Path::new(ROOT).join("src")]).collect();
     let missing: Vec<&str> = named.filter(|path| !roots.iter().any(|root| root.join(path).exists())).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md names paths that are not there: {missing:?}");
+    let symbols = spans.iter().filter_map(|span| span.split_once("::").filter(|(file, _)| file.ends_with(".rs")));
+    for (file, symbol) in symbols {
+        let texts = roots.iter().filter_map(|root| fs::read_to_string(root.join(file)).ok());
+        let defined = |text: String| text.contains(&format!("fn {symbol}("));
+        assert!(texts.into_iter().any(defined), "ARCHITECTURE.md names {symbol}, which is not in {file}");
+    }
 }
 
 #[test]
