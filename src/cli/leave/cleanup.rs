@@ -98,10 +98,7 @@ pub(in crate::cli) fn run(args: &CleanupArgs, invocation: Invocation) -> anyhow:
     } else {
         files::cleanup(args)?
     };
-    output::print(&match args.output {
-        Format::Table => text::of(&cleanup),
-        format => output::structured(format, &cleanup)?,
-    })?;
+    output::show(args.output, &cleanup, text::of)?;
     Ok(findings(args, &cleanup))
 }
 

@@ -111,10 +111,7 @@ pub(in crate::cli) fn run(args: &MigrateArgs, invocation: Invocation) -> anyhow:
         return runtime.block_on(walk::walk(&args.walk, invocation));
     };
     let status = runtime.block_on(of_cluster(args, invocation))?;
-    output::print(&match args.output {
-        Format::Table => text::of(&status).as_str().to_owned(),
-        format => output::structured(format, &status)?,
-    })?;
+    output::show(args.output, &status, text::of)?;
     let is_used = !status.unread.is_empty() || status.migrations.iter().any(MigrationStatus::is_used);
     Ok(if args.exit_code && is_used { Findings::Some } else { Findings::None })
 }

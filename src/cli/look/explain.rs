@@ -79,11 +79,11 @@ pub(in crate::cli) fn run(args: &ExplainArgs, invocation: Invocation) -> anyhow:
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let gathered =
         if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
-    output::print(&explained(args, &gathered)?)?;
+    show(args, &gathered)?;
     Ok(Findings::None)
 }
 
-fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> {
+fn show(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<()> {
     let Gathered { set, node, left_alone, braked, unknown_state } = gathered;
     let facts = node.facts()?;
     let pending = args.served.pending.taints();
@@ -97,10 +97,7 @@ fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> 
     };
     if let Some(key) = &args.why_not {
         let answer = why_not(set, &subject, key);
-        return match args.output {
-            Format::Table => Ok(text::of_rules(&answer)),
-            format => output::structured(format, &answer),
-        };
+        return output::show(args.output, &answer, text::of_rules);
     }
     let mut answer = explain(set, &subject, args.key.as_deref());
     answer.saved_state_unknown.clone_from(unknown_state);
@@ -110,11 +107,10 @@ fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> 
             args.node
         )
     });
-    match (args.output, &args.key) {
-        (Format::Table, Some(key)) => Ok(text::of_key(&answer, key)),
-        (Format::Table, None) => Ok(text::of_node(&answer, args.all)),
-        (format, _) => output::structured(format, &answer),
-    }
+    output::show(args.output, &answer, |answer| match &args.key {
+        Some(key) => text::of_key(answer, key),
+        None => text::of_node(answer, args.all),
+    })
 }
 
 /// The node and its past from files.

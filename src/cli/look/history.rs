@@ -100,7 +100,7 @@ async fn history(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<F
     };
     let since = args.shown.since.and_then(|period| before(period, Timestamp::now()));
     let entries = entries(&states, since);
-    output::print(&text(&entries, args)?)?;
+    output::show(args.output, &entries, |entries| text(entries, args))?;
     Ok(Findings::None)
 }
 
@@ -163,17 +163,14 @@ pub(in crate::cli) fn entries(states: &[SavedState], since: Option<Timestamp>) -
     entries.into_iter().map(|(_, entry)| entry).collect()
 }
 
-fn text(entries: &[Entry], args: &HistoryArgs) -> anyhow::Result<String> {
-    if args.output != Format::Table {
-        return output::structured(args.output, &entries);
-    }
+fn text(entries: &[Entry], args: &HistoryArgs) -> String {
     if entries.is_empty() {
-        return Ok(match args.shown.since {
+        return match args.shown.since {
             Some(since) => format!("no changes are recorded in the last {since:#}\n"),
             None => {
                 "no changes are recorded; `nodegate serve` records changes while it runs in the cluster\n".to_owned()
             }
-        });
+        };
     }
     let node: &[&str] = if args.shown.all { &["node"] } else { &[] };
     let mut table =
@@ -189,7 +186,7 @@ fn text(entries: &[Entry], args: &HistoryArgs) -> anyhow::Result<String> {
     if entries.iter().any(|entry| entry.by_kind == Some(ByKind::FieldManager)) {
         text.push_str("\nNames in parentheses are field managers, which clients choose themselves.\n");
     }
-    Ok(text)
+    text
 }
 
 /// Who made a change, in parentheses if it is only a field manager.

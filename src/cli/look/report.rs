@@ -130,8 +130,7 @@ pub(in crate::cli) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::
             write_page(file, &page::html(&page)?)?;
         }
         (None, ReportFormat::Csv) => output::print(&cost::csv(&report.cost)?)?,
-        (None, ReportFormat::Table) => output::print(&text::of(&report))?,
-        (None, format) => output::print(&output::structured(format.format(), &report)?)?,
+        (None, format) => output::show(format.format(), &report, text::of)?,
     }
     Ok(if report.violations.is_empty() { Findings::None } else { Findings::Some })
 }

@@ -124,10 +124,7 @@ pub(in crate::cli) fn run(args: &CheckArgs) -> anyhow::Result<Findings> {
             return Err(output::load_errors(&errors));
         }
     };
-    match args.output {
-        Format::Table => checked.print()?,
-        format => output::print(&output::structured(format, &checked)?)?,
-    }
+    output::show(args.output, &checked, |checked| checked)?;
     Ok(if args.strict && !checked.warnings.is_empty() { Findings::Some } else { Findings::None })
 }
 
@@ -146,8 +143,10 @@ impl Checked {
         let warnings = found.iter().map(|lint| lint.fault.to_string()).collect();
         Self { policies, warnings, lints: found.iter().map(lint).collect(), errors: Vec::new(), found }
     }
+}
 
-    fn print(&self) -> anyhow::Result<()> {
+impl output::Shown for &Checked {
+    fn print(self) -> anyhow::Result<()> {
         let mut table = output::table(&["policy", "rules", "governance entries"]);
         for policy in &self.policies {
             table.add_row([&policy.name, &policy.rules.to_string(), &policy.entries.to_string()]);

@@ -99,11 +99,11 @@ pub(in crate::cli) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Re
     };
     let mut summary = Summary::of(&first, fleet.unreadable);
     if first.rules.is_empty() {
-        output::print(&shown(args, invocation, &summary, &first)?)?;
+        show(args, invocation, &summary, &first)?;
         return Err(nothing(&first));
     }
     summary.files = write(args, &first)?;
-    output::print(&shown(args, invocation, &summary, &first)?)?;
+    show(args, invocation, &summary, &first)?;
     if is_auto && first.names_say_nothing {
         output::note(&text::names_say_nothing(&first, &format!("{} init{}", invocation.program(), again(args))));
     }
@@ -143,12 +143,10 @@ fn nothing(first: &FirstPolicy) -> anyhow::Error {
     )
 }
 
-fn shown(args: &InitArgs, invocation: Invocation, summary: &Summary, first: &FirstPolicy) -> anyhow::Result<String> {
+fn show(args: &InitArgs, invocation: Invocation, summary: &Summary, first: &FirstPolicy) -> anyhow::Result<()> {
     let odd_ones = first.odd_ones.len() + first.more_odd_ones;
-    match args.output {
-        Format::Table => Ok(text::of(summary, odd_ones, invocation.program(), &selected(args, invocation))),
-        format => output::structured(format, summary),
-    }
+    let text = |summary: &Summary| text::of(summary, odd_ones, invocation.program(), &selected(args, invocation));
+    output::show(args.output, summary, text)
 }
 
 /// The arguments with which `plan` reads the same nodes, each after a space.

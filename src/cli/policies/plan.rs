@@ -132,10 +132,7 @@ struct Draft {
 pub(in crate::cli) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
-    match args.output {
-        Format::Table => output::print_lines(&text::of(&plan, args.by == By::Node, output::has_colors()))?,
-        format => output::print(&output::structured(format, &plan)?)?,
-    }
+    output::show(args.output, &plan, |plan| text::of(plan, args.by == By::Node, output::has_colors()))?;
     let Summary { changed, deferred, unreadable, .. } = plan.summary;
     // What cannot be planned may change.
     Ok(if args.exit_code && changed + deferred + unreadable > 0 { Findings::Some } else { Findings::None })

@@ -67,10 +67,7 @@ pub(in crate::cli) fn run(args: &TestArgs) -> anyhow::Result<Findings> {
         results.extend(run_file(file, test)?);
     }
     let failed = results.iter().filter(|result| !result.passed).count();
-    match args.output {
-        Format::Table => output::print_lines(&table(&results, output::has_colors()))?,
-        format => output::print(&output::structured(format, &results)?)?,
-    }
+    output::show(args.output, &results, |results| table(results, output::has_colors()))?;
     Ok(if failed == 0 { Findings::None } else { Findings::Some })
 }
 

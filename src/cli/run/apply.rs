@@ -192,7 +192,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Appli
         () = publishing => Vec::new(),
     };
     let outcome = Outcome { policies, nodes: lines };
-    output::print(&text(&outcome, args.output)?)?;
+    output::show(args.output, &outcome, text)?;
     let unfinished = |line: &Line| line.failed.is_some() || line.lingering > 0 || !line.not_taken.is_empty();
     let unfinished = outcome.nodes.iter().filter(|line| unfinished(line)).count();
     Ok(Applied { complete: outcome.nodes.len() - unfinished, unfinished })
@@ -284,10 +284,7 @@ async fn read_back(reconciler: &Reconciler, node: &str, made: &NodeChange) -> Ve
     }
 }
 
-fn text(outcome: &Outcome, format: Format) -> anyhow::Result<String> {
-    if format != Format::Table {
-        return output::structured(format, &outcome);
-    }
+fn text(outcome: &Outcome) -> String {
     let lines = &outcome.nodes;
     let mut table = output::table(&["node", "set", "changed", "removed", "kept", "failed"]);
     for line in lines {
@@ -326,5 +323,5 @@ fn text(outcome: &Outcome, format: Format) -> anyhow::Result<String> {
         }
     }
     text.push_str(&format!("policies: {}\n", outcome.policies));
-    Ok(text)
+    text
 }

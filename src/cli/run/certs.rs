@@ -109,10 +109,7 @@ fn show(args: &ShowArgs, directory: &Directory, pair: &Pair, now: Timestamp) -> 
         certificate: ServerCertificate::new(pair, now),
         authorities: authorities.into_iter().map(|authority| CaCertificate::new(authority, now)).collect(),
     };
-    match args.output {
-        Format::Table => output::print_lines(&text(&certificates, days_left(pair, now)))?,
-        format => output::print(&output::structured(format, &certificates)?)?,
-    }
+    output::show(args.output, &certificates, |certificates| text(certificates, days_left(pair, now)))?;
     Ok(if certificates.certificate.expired { Findings::Some } else { Findings::None })
 }
 

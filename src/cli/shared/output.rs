@@ -125,6 +125,42 @@ pub(crate) enum Format {
     Yaml,
 }
 
+/// What people read of a result.
+pub(crate) trait Shown {
+    /// Prints it.
+    ///
+    /// # Errors
+    /// See [`print`].
+    fn print(self) -> anyhow::Result<()>;
+}
+
+impl Shown for String {
+    fn print(self) -> anyhow::Result<()> {
+        print(&self)
+    }
+}
+
+impl Shown for Lines {
+    fn print(self) -> anyhow::Result<()> {
+        print_lines(&self)
+    }
+}
+
+/// Prints the result of a command in a format: `text` makes what people read of it.
+///
+/// # Errors
+/// See [`print`] and [`structured`].
+pub(crate) fn show<'r, T: serde::Serialize, S: Shown>(
+    format: Format,
+    result: &'r T,
+    text: impl FnOnce(&'r T) -> S,
+) -> anyhow::Result<()> {
+    match format {
+        Format::Table => text(result).print(),
+        format => print(&structured(format, result)?),
+    }
+}
+
 /// A value as JSON or YAML.
 ///
 /// # Errors

@@ -45,10 +45,7 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
         violations.extend(found.into_iter().map(|found| found.violation));
     }
     let report = Violations { policies: policies.into(), nodes: count, violations };
-    match args.output.format() {
-        output::Format::Table => output::print(&text(&report))?,
-        format => output::print(&output::structured(format, &report)?)?,
-    }
+    output::show(args.output.format(), &report, text)?;
     // An expression that fails to evaluate is a finding: nodegate cannot tell whether the node is compliant.
     Ok(if report.violations.is_empty() { Findings::None } else { Findings::Some })
 }

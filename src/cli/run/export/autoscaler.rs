@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::cli::Findings;
 use crate::cli::shared::autoscalers::declared::{Declared, Provisioner};
-use crate::cli::shared::autoscalers::document::Templates;
+use crate::cli::shared::autoscalers::document::{Differences, Templates};
 use crate::cli::shared::autoscalers::groups::Groups;
 use crate::cli::shared::autoscalers::{TemplateFormat, check, files, formats};
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, NO_NODES};
@@ -84,16 +84,12 @@ pub(super) fn run(args: &ExportAutoscalerArgs, invocation: Invocation) -> anyhow
     templates.tell_unknown();
     if args.check {
         let differences = check::differences(&templates, &declared, args.format, |_| false)?;
-        match args.output {
-            Format::Table => output::print(&differences.in_words())?,
-            format => output::print(&output::structured(format, &differences)?)?,
-        }
+        output::show(args.output, &differences, Differences::in_words)?;
         return Ok(if differences.is_none() { Findings::None } else { Findings::Some });
     }
     match (args.format, args.output) {
         (Some(format), as_) => output::print(&formats::text(format, &templates, &declared, as_)?)?,
-        (None, Format::Table) => output::print(&templates.in_words())?,
-        (None, format) => output::print(&output::structured(format, &templates)?)?,
+        (None, format) => output::show(format, &templates, Templates::in_words)?,
     }
     Ok(Findings::None)
 }
