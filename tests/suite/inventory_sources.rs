@@ -1,4 +1,5 @@
-//! The policies of the guide about inventories that know nothing of nodegate, with answers in the form that these document.
+//! The policies of the guide about inventories that know nothing of nodegate, with what these answer: recorded from sabakan, topograph and
+//! Ansible, and in the form that the others document.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +26,9 @@ fn policies(cmdb: &Cmdb) -> BTreeMap<String, String> {
 
 /// The same text with the address of this server.
 fn here(text: &str, cmdb: &Cmdb) -> String {
-    let hosts = ["netbox", "maas", "sabakan", "files"];
-    hosts.iter().fold(text.to_owned(), |text, host| {
-        text.replace(&format!("https://{host}.internal"), &format!("https://127.0.0.1:{}", cmdb.port))
-    })
+    let hosts =
+        ["https://netbox.internal", "https://maas.internal", "http://sabakan.internal:10080", "https://files.internal"];
+    hosts.iter().fold(text.to_owned(), |text, host| text.replace(host, &format!("https://127.0.0.1:{}", cmdb.port)))
 }
 
 fn recorded(name: &str) -> String {
@@ -103,7 +103,7 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
         ("box-1", "place.example.com/", &[("rack", "R1"), ("unit", "12")]),
         ("box-2", "place.example.com/", &[("rack", "R1")]),
         (
-            "10.69.0.69",
+            "10.69.2.68",
             "",
             &[
                 ("datacenter", "tokyo1"),
@@ -125,13 +125,13 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
     };
     let of_first = labels(&[
         ("accelerator.topograph.run/domain", "nvl-1"),
-        ("accelerator.topograph.run/sub-domain", "nvl-1.rack-1"),
         ("fabric.topograph.run/tier-0", "leaf-a"),
         ("fabric.topograph.run/tier-1", "spine-a"),
+        ("fabric.topograph.run/tier-2", "core"),
     ]);
     until("the first instance", &serve, || instance("i-0fabric1") == of_first);
     assert_eq!(instance("i-0fabric2"), labels(&[("fabric.topograph.run/tier-0", "leaf-b")]));
-    assert_eq!(instance("i-0fabric3"), labels(&[]));
+    assert_eq!(instance("i-0fabric4"), labels(&[]));
 }
 
 #[test]
