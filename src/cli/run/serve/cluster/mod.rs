@@ -293,8 +293,18 @@ impl Cluster {
     }
 }
 
-/// The identity of this replica: the pod's name, or host and process.
+/// The identity of this start of the replica: the pod's name or the host, and when it started. In a container, each process has the
+/// number 1: one that is started again must not take the Lease of the one before, of which requests may be under way, for its own.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
-    format!("{}_{}", host.as_deref().unwrap_or("nodegate"), std::process::id())
+    let (process, start) = (std::process::id(), jiff::Timestamp::now().as_nanosecond());
+    format!("{}_{process}-{start:x}", host.as_deref().unwrap_or("nodegate"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn two_starts_of_one_process_have_two_identities() {
+        assert_ne!(super::identity(), super::identity());
+    }
 }
