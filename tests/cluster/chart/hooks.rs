@@ -121,6 +121,10 @@ fn pods_that_run_once_are_none_of_those_that_serve_and_the_network_policy_admits
         for pod in hooks.kind("Pod") {
             let annotations = &pod["metadata"]["annotations"];
             assert_eq!(annotations["helm.sh/hook-output-log-policy"], "hook-succeeded,hook-failed", "{name}");
+            assert_eq!(
+                annotations["helm.sh/hook-delete-policy"], "before-hook-creation",
+                "{name}: --logs reads it later"
+            );
         }
         let refused_or_off = values["clientAuth"].is_object()
             || values["tests"]["enabled"] == json!(false)
