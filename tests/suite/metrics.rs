@@ -97,6 +97,7 @@ fn hostile_metrics() -> Arc<Metrics> {
     }
     let names: Vec<String> = (0..3000).map(name).collect();
     metrics.traces.begin();
+    metrics.replica.runs_on(&name(0));
     metrics.loaded.policies_judged(names.iter().map(|name| (name.as_str(), true)));
     let by_rule = |name: &String| ((name.clone(), name.clone()), 1);
     metrics.fleet.surveyed(Survey {

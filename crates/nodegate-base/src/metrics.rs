@@ -12,6 +12,7 @@ mod keeping;
 mod labels;
 mod loaded;
 mod process;
+mod replica;
 mod survey;
 mod traces;
 
@@ -31,6 +32,7 @@ pub use inventory::InventoryMetrics;
 pub use keeping::KeepingMetrics;
 pub use labels::{Endpoint, Outcome, Reload};
 pub use loaded::{LoadedMetrics, PolicyCount};
+pub use replica::ReplicaMetrics;
 pub use survey::{ByRule, Survey};
 pub use traces::{SpanFate, TraceMetrics};
 
@@ -64,6 +66,8 @@ pub struct Metrics {
     pub inventory: InventoryMetrics,
     /// Spans.
     pub traces: TraceMetrics,
+    /// Where the replica runs.
+    pub replica: ReplicaMetrics,
 }
 
 impl Metrics {
@@ -80,6 +84,7 @@ impl Metrics {
             fleet: FleetMetrics::default(),
             inventory: InventoryMetrics::default(),
             traces: TraceMetrics::default(),
+            replica: ReplicaMetrics::default(),
         };
         let mut catalog = Catalog::new();
         metrics.register(&mut catalog);
@@ -99,6 +104,7 @@ impl Metrics {
             fleet,
             inventory,
             traces,
+            replica,
         } = self;
         admission.register(catalog);
         loaded.register(catalog);
@@ -109,6 +115,7 @@ impl Metrics {
         inventory.register(catalog);
         traces.register(catalog);
         process::register(catalog);
+        replica.register(catalog);
         let build =
             BuildLabels { version: env!("CARGO_PKG_VERSION"), os: std::env::consts::OS, arch: std::env::consts::ARCH };
         catalog.add("build", "The running version, and what it was built for", &Constant(build));

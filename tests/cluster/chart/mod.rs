@@ -10,6 +10,7 @@ mod krew;
 mod lifecycle;
 mod metadata;
 mod monitoring;
+mod placement;
 mod pod;
 mod refusals;
 mod rights;

@@ -114,6 +114,7 @@ impl TemporaryDirectory {
             cluster: None,
             stamp_changes: false,
             exemptions: Exemptions::default(),
+            node_name: None,
             drain_delay: Duration::ZERO,
         })
     }

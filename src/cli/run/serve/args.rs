@@ -107,6 +107,9 @@ pub(crate) struct ServeArgs {
     /// the API server]
     #[arg(long, value_name = "USER", env = "NODEGATE_SELF_USER")]
     self_user: Option<String>,
+    /// Node that this replica runs on, for the metric nodegate_replica_node
+    #[arg(long, value_name = "NODE", env = "NODEGATE_NODE_NAME")]
+    node_name: Option<String>,
     /// Delay between reporting "not ready" and closing the listener, so that load balancers notice [default: 5s with a
     /// cluster or in a pod, otherwise 0s]
     #[arg(long, value_name = "DURATION", env = "NODEGATE_DRAIN_DELAY", value_parser = duration)]
@@ -175,6 +178,8 @@ pub struct ServeConfig {
     pub stamp_changes: bool,
     /// Whose writes are not judged.
     pub exemptions: Exemptions,
+    /// The node that this replica runs on, if it is known.
+    pub node_name: Option<String>,
     /// Delay between reporting "not ready" and closing the listener.
     pub drain_delay: Duration,
     /// How inventories are asked.
@@ -225,6 +230,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             pending_taint_key: args.pending.pending_taint_key,
             stamp_changes: args.stamp_changes,
             exemptions: Exemptions { self_user: args.self_user, break_glass_groups },
+            node_name: args.node_name.filter(|node| !node.is_empty()),
             drain_delay: args.drain_delay.unwrap_or(if behind_service { DRAIN_DELAY } else { Duration::ZERO }),
             inventory: args.inventory.config(),
             traces,

@@ -122,6 +122,9 @@ fn raise_descriptor_limit() {
 /// bound.
 pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let metrics = Metrics::new();
+    if let Some(node) = &config.node_name {
+        metrics.replica.runs_on(node);
+    }
     let (traces, exporter) = traces::start(config.traces, &metrics)?;
     let process = Process::new(metrics, traces);
     let loaded = config.sources.load_documents().map_err(|errors| output::load_errors(&errors))?;

@@ -11,7 +11,7 @@ pub(super) struct Case {
     pub(super) summary: &'static str,
 }
 
-pub(super) const CASES: [Case; 31] = [
+pub(super) const CASES: [Case; 32] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -71,7 +71,7 @@ pub(super) const CASES: [Case; 31] = [
         quiet: 4,
         fires: 7,
         labels: &[],
-        summary: "2 nodes still wait for labels or taints after --pending-timeout, and pods cannot run on them",
+        summary: "2 nodes still wait for labels or taints after --pending-timeout or the timeout of their gate, and pods cannot run on them",
     },
     Case {
         alert: "NodesReleasedIncomplete",
@@ -298,6 +298,19 @@ pub(super) const CASES: [Case; 31] = [
         fires: 9,
         labels: &[],
         summary: "No replica of nodegate leads, so nothing is repaired or saved",
+    },
+    Case {
+        alert: "ReplicasShareANode",
+        series: &[
+            ("nodegate_replica_node{instance=\"a\",node=\"n1\"}", "1x60"),
+            ("nodegate_replica_node{instance=\"b\",node=\"n2\"}", "1x20 _x40"),
+            ("nodegate_replica_node{instance=\"c\",node=\"n1\"}", "_x20 1x40"),
+            ("nodegate_nodes{instance=\"a\"}", "3x60"),
+        ],
+        quiet: 30,
+        fires: 45,
+        labels: &[],
+        summary: "All 2 replicas of nodegate run on one node. If it fails, nodes join without labels until pods start elsewhere",
     },
     Case {
         alert: "RemovalsHeldBack",
