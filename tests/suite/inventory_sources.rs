@@ -200,8 +200,12 @@ fn an_answer_that_changed_its_form_takes_no_label_away() {
     cmdb.fail(Fault::Body(r#"{"results": [{"rack": "6"}]}"#));
     until("no item names a node", &serve, || serve.log().contains("of item 1, node is unknown"));
     assert!(has("n1", "5", "5"));
-    // Nor does an answer to what was asked before say that a label is absent which the policy asks for now.
+    // Neither does an answer that is about nobody.
     cmdb.fail(Fault::None);
+    cmdb.answer("/list", Some(r#"{"results": [], "next": null}"#));
+    until("it is about no node", &serve, || serve.log().contains("an inventory's answer is about no node"));
+    assert!(has("n1", "5", "5"));
+    // Nor does an answer to what was asked before say that a label is absent which the policy asks for now.
     cmdb.answer("/list", Some(r#"{"results": [{"name": "n1", "rack": "9", "unit": 9}]}"#));
     until("the last answer to the old question", &serve, || has("n1", "9", "9"));
     let asks_more = policy.replace("[rack, unit]", "[rack, unit, hall]").replace("{rack:", "{hall: item.hall, rack:");
