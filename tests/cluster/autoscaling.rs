@@ -1,6 +1,7 @@
 //! What tests with real autoscalers and schedulers share: pods that come in bursts, and what kubelets do.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
@@ -73,12 +74,20 @@ pub(super) fn setup<'a>(policies: &'a [&'a str]) -> Setup<'a> {
     Setup { policies, cluster: true, serve: &["--writes-per-second", "1000"], lease_seconds: 15, ..Setup::default() }
 }
 
-/// What the command of a guide that begins so prints, for a namespace. What the shell does with its output is left out.
-pub(super) fn run_of(plane: &ControlPlane, guide: &str, begin: &str, namespace: &str) -> String {
+/// What the command of a guide that begins so prints, for a namespace. `files`: where those that it names are. What the shell does with
+/// its output is left out.
+pub(super) fn run_of(
+    plane: &ControlPlane,
+    guide: &str,
+    begin: &str,
+    namespace: &str,
+    files: &[(&str, &Path)],
+) -> String {
     let text = block(guide, begin);
     let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
     let words = line.strip_prefix("kubectl nodegate ").unwrap().split(" > ").next().unwrap();
-    let words: Vec<&str> = words.split_whitespace().chain(["--namespace", namespace]).collect();
+    let here = |word| files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path.to_str().unwrap());
+    let words: Vec<&str> = words.split_whitespace().map(here).chain(["--namespace", namespace]).collect();
     run(plane, None, &words).with(0)
 }
 

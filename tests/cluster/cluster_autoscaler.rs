@@ -138,10 +138,20 @@ impl<'a> Cloud<'a> {
         tell(self.directory.path(), &templates);
     }
 
-    /// What `nodegate export autoscaler` prints as tags of the groups, as the provider of AWS reads them.
+    /// What `nodegate export autoscaler` prints as tags of the groups, as the provider of AWS reads them. Groups with these tags pass the
+    /// check of the guide.
     fn exported(&self, namespace: &str) -> Value {
         let export = "kubectl nodegate export autoscaler --format asg-tags -o json";
-        let tags: Value = serde_json::from_str(&run_of(self.plane, GUIDE, export, namespace)).unwrap();
+        let tags: Value = serde_json::from_str(&run_of(self.plane, GUIDE, export, namespace, &[])).unwrap();
+        let described = |(group, tags): (&String, &Value)| {
+            let tags = tags.as_object().unwrap().iter().map(|(key, value)| json!({"Key": key, "Value": value}));
+            json!({"AutoScalingGroupName": group, "Tags": tags.collect::<Vec<_>>()})
+        };
+        let groups: Vec<Value> = tags.as_object().unwrap().iter().map(described).collect();
+        let file = self.directory.path().join("groups.json");
+        std::fs::write(&file, json!({"AutoScalingGroups": groups}).to_string()).unwrap();
+        let check = "kubectl nodegate export autoscaler --format asg-tags --groups";
+        run_of(self.plane, GUIDE, check, namespace, &[("groups.json", &file)]);
         let template = |group: &str| {
             let (mut labels, mut taints) = (Map::new(), Vec::new());
             for (tag, value) in tags[group].as_object().unwrap_or_else(|| panic!("{tags:#}")) {

@@ -77,7 +77,7 @@ fn policy() -> tempfile::NamedTempFile {
 
 /// Does what the guide says so that Karpenter knows what nodegate adds.
 fn tell_karpenter(plane: &ControlPlane, namespace: &str) {
-    let patch = run_of(plane, GUIDE, "kubectl nodegate export autoscaler", namespace);
+    let patch = run_of(plane, GUIDE, "kubectl nodegate export autoscaler", namespace, &[]);
     let apply = block(GUIDE, "kubectl apply");
     let apply = apply.lines().find_map(|line| line.strip_prefix("kubectl apply ")?.strip_suffix("nodepools.yaml"));
     let apply: Vec<&str> = ["apply"].into_iter().chain(apply.unwrap().split_whitespace()).chain(["-"]).collect();
@@ -193,7 +193,7 @@ async fn karpenter_launches_what_it_launches_without_nodegate() {
     tell_karpenter(plane, &namespace);
     let with = trial.run(async || {}).await;
     println!("with nodegate: {with:?}");
-    run_of(plane, GUIDE, "kubectl nodegate export autoscaler --format nodepool-patch --check", &namespace);
+    run_of(plane, GUIDE, "kubectl nodegate export autoscaler --format nodepool-patch --check", &namespace, &[]);
     trial.clear().await;
 
     trial.node_pools();
