@@ -63,10 +63,23 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{- define "nodegate.image" -}}
+{{- $registry := default .Values.image.registry (.Values.global | default dict).imageRegistry }}
+{{- $name := join "/" (compact (list $registry .Values.image.repository)) }}
 {{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- printf "%s@%s" $name .Values.image.digest }}
 {{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- printf "%s:%s" $name (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* The Secrets with which images are pulled, those of all charts first. */}}
+{{- define "nodegate.imagePullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) .Values.imagePullSecrets }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with uniq $secrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -167,8 +180,8 @@ admissionregistration.k8s.io/v1beta1
 {{- define "nodegate.once" -}}
 restartPolicy: Never
 enableServiceLinks: false
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with include "nodegate.imagePullSecrets" . | trim }}
+{{ . }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
