@@ -149,8 +149,9 @@ fn contradictions_are_listed_from_what_is_recorded_and_explained() {
 fn violations_of_nodes_of_a_pool_are_found_by_what_is_recorded_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  pools:\n  \
-        - {name: gpu, requester: {groups: [\"pool:gpu\"]}}\n  governance:\n    required:\n    \
-        - {name: owner, keys: [team], match: {pools: [gpu]}}\n";
+        - {name: gpu, requester: {groups: [\"pool:gpu\"]}}\n  rules:\n  \
+        - {name: tier, match: {pools: [gpu]}, labels: {tier: gpu}}\n  governance:\n    required:\n    \
+        - {name: owner, keys: [team], match: {pools: [gpu]}}\n    - {name: tier, keys: [tier], match: {pools: [gpu]}}\n";
     let nodes = ["gpu-1", "old"]
         .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name}}));
     let saved =
@@ -168,13 +169,11 @@ fn violations_of_nodes_of_a_pool_are_found_by_what_is_recorded_of_them() {
         command.args(["report", "nodes.json", "--policy", "policy.yaml", "-o", "json"]).args(arguments);
         let output = command.current_dir(directory.path()).output().unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let modes = report["violations"].as_array().unwrap().iter();
-        modes
-            .map(|found| format!("{} {}", found["node"].as_str().unwrap(), found["mode"].as_str().unwrap()))
-            .collect::<Vec<_>>()
+        let found = report["violations"].as_array().unwrap().iter();
+        found.map(|one| (one["node"].clone(), one["rule"].clone())).collect::<Vec<_>>()
     };
     let with_records = violations(&["--violations", "--state-dir", "state"]);
-    assert_eq!(with_records, ["gpu-1 enforce"]);
+    assert_eq!(with_records, [(json!("gpu-1"), json!("owner"))], "the other label comes from a rule");
     assert_eq!(violations(&["--state-dir", "state"]), with_records);
-    assert_eq!(violations(&["--violations"]), [""; 0], "nothing proves the pool");
+    assert_eq!(violations(&["--violations"]), [], "nothing proves the pool");
 }

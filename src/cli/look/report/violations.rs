@@ -16,7 +16,7 @@ use crate::cli::{Findings, shared::node_files, shared::output};
 use kube::Client;
 use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;
-use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
+use nodegate_controller::{NodeApi, NodeText, Unreadable, machine};
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::{Scene, node_name, simulate};
@@ -113,12 +113,13 @@ async fn of_cluster(
     set: &PolicySet,
 ) -> anyhow::Result<(Vec<(Json, SavedState)>, Vec<Violation>)> {
     let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(identity)));
-    if set.has_pools() {
+    let depends_on_records = set.has_pools() || set.asks_for_evidence();
+    if depends_on_records {
         maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
     }
-    let record = |node: &NodeObject| {
-        let text = node.text();
-        let saved = text.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
+    let record = |text: &NodeText| {
+        let facts = text.facts().ok().filter(|_| depends_on_records);
+        let saved = facts.and_then(|facts| maps.states().get(machine(&facts)));
         saved.map(|saved| (*saved).clone()).unwrap_or_default()
     };
     let api = NodeApi::new(client);
@@ -131,8 +132,8 @@ async fn of_cluster(
             let json = node.and_then(|node| {
                 let unreadable =
                     |error: serde_json::Error| Unreadable { name: node.name().to_owned(), why: error.to_string() };
-                let json = serde_json::from_str(node.text().json()).map_err(unreadable)?;
-                Ok((json, record(&node)))
+                let text = node.text();
+                Ok((serde_json::from_str(text.json()).map_err(unreadable)?, record(&text)))
             });
             match json {
                 Ok(json) => found.push(json),
@@ -159,7 +160,9 @@ pub(super) struct Found {
 
 /// The violations of one node.
 pub(super) fn judge(set: &PolicySet, node: &Json, saved: &SavedState) -> anyhow::Result<Vec<Found>> {
-    let scene = Scene::unchanged(node);
+    // Of an earlier node of the name, it proves nothing.
+    let of_node = saved.is_of_object(node["metadata"]["uid"].as_str()).then(|| saved.clone());
+    let scene = Scene { saved: of_node, ..Scene::unchanged(node) };
     let object = simulate(set, &scene, &Exemptions::default())?.node.to_string();
     let facts = NodeFacts::parse(&object)?;
     // As its record or the node has it: no kubelet can change it while the guard is there.
