@@ -145,6 +145,16 @@ fn without_policies_it_serves_baseline_and_exits_cleanly_on_sigterm() {
 }
 
 #[test]
+fn it_says_on_which_node_it_runs_if_it_is_told() {
+    let node = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let metrics = Serve::start(arguments, variables, |_| {}).get("/metrics");
+        metrics.lines().find(|line| line.starts_with("nodegate_replica_node{")).map(str::to_owned)
+    };
+    assert_eq!(node(&[], &[("NODEGATE_NODE_NAME", "n1")]).unwrap(), "nodegate_replica_node{node=\"n1\"} 1");
+    assert_eq!(node(&["--node-name", ""], &[]), None);
+}
+
+#[test]
 fn while_it_drains_it_is_not_ready_but_still_accepts() {
     let mut serve = Serve::start(&["--drain-delay", "2s"], &[], |_| {});
     serve.signal("TERM");

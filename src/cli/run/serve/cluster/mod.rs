@@ -5,11 +5,12 @@ mod node_watch;
 mod policy_feed;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use tokio::sync::watch;
@@ -295,16 +296,29 @@ impl Cluster {
 
 /// The identity of this start of the replica: the pod's name or the host, and when it started. In a container, each process has the
 /// number 1: one that is started again must not take the Lease of the one before, of which requests may be under way, for its own.
-fn identity() -> String {
+static IDENTITY: LazyLock<String> = LazyLock::new(|| {
     let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
-    let (process, start) = (std::process::id(), jiff::Timestamp::now().as_nanosecond());
-    format!("{}_{process}-{start:x}", host.as_deref().unwrap_or("nodegate"))
+    identity_of(host.as_deref().unwrap_or("nodegate"), std::process::id(), Timestamp::now())
+});
+
+fn identity() -> String {
+    IDENTITY.clone()
+}
+
+fn identity_of(host: &str, process: u32, start: Timestamp) -> String {
+    format!("{host}_{process}-{:x}", start.as_nanosecond())
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn two_starts_of_one_process_have_two_identities() {
-        assert_ne!(super::identity(), super::identity());
+    fn two_starts_of_one_pod_have_two_identities_and_one_start_has_one() {
+        let start = |time: &str| identity_of("nodegate-7c9-x", 1, time.parse().unwrap());
+        assert_ne!(start("2026-01-01T00:00:00.000000001Z"), start("2026-01-01T00:00:00.000000002Z"));
+        assert!(start("2026-01-01T00:00:00Z").starts_with("nodegate-7c9-x_1-"));
+        assert_eq!(identity(), identity());
     }
 }
