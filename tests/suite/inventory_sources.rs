@@ -73,6 +73,14 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
     ] {
         cmdb.answer(path, Some(&here(&recorded(file), &cmdb)));
     }
+    // topograph leaves empty labels out.
+    let (recorded_labels, next) = (
+        r#","labels":{"topology.kubernetes.io/region":"eu-central-1","topology.kubernetes.io/zone":"eu-central-1a"}"#,
+        r#"},{"id":"i-0fabric3""#,
+    );
+    let topograph = recorded("topograph.json");
+    assert!(topograph.contains(&format!("{recorded_labels}{next}")));
+    cmdb.answer("/topology.json", Some(&topograph.replace(&format!("{recorded_labels}{next}"), next)));
     cmdb.authorize("Token netbox-token");
     cmdb.authorize("oauth_consumer_key=\"C1\", oauth_token=\"T2\", oauth_signature=\"%26S3\"");
     let arguments = ["--policy", "DIR/policies", "--inventory-credentials", "DIR/credentials"];
@@ -131,6 +139,13 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
     ]);
     until("the first instance", &serve, || instance("i-0fabric1") == of_first);
     assert_eq!(instance("i-0fabric2"), labels(&[("fabric.topograph.run/tier-0", "leaf-b")]));
+    // It has no leaf.
+    let of_third = [
+        ("accelerator.topograph.run/domain", "nvl-1"),
+        ("fabric.topograph.run/tier-0", "spine-a"),
+        ("fabric.topograph.run/tier-1", "core"),
+    ];
+    assert_eq!(instance("i-0fabric3"), labels(&of_third));
     assert_eq!(instance("i-0fabric4"), labels(&[]));
 }
 
