@@ -94,6 +94,8 @@ async fn replicas_share_a_node_only_if_there_is_no_other() {
         (vec![worker("w-1"), worker("w-2")], 2),
         (vec![control_plane("cp-1"), worker("w-1")], 2),
         (vec![worker("w-1")], 1),
+        (vec![node("cp-1", true, Some("a")), worker("w-1"), worker("w-2")], 3),
+        (vec![node("z-1", false, Some("a")), worker("w-1")], 2),
         ((1..=4).map(|at| node(&format!("z-{at}"), false, Some(if at < 4 { "a" } else { "b" }))).collect(), 3),
     ] {
         let names: Vec<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
