@@ -1,5 +1,5 @@
-//! The policies of the guide about inventories that know nothing of nodegate, with what these answer: recorded from sabakan, topograph and
-//! Ansible, and in the form that the others document.
+//! The policies of the guide about inventories that know nothing of nodegate, with what these answer: recorded from NetBox, sabakan,
+//! topograph and Ansible, and of MAAS in the form that it documents.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,9 +62,10 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
     let cmdb = Cmdb::start();
     let netbox = "/api/dcim/devices/?role=gpu-node&status=active&limit=1000&exclude=config_context";
+    let second_page = "/api/dcim/devices/?exclude=config_context&limit=2&offset=2&role=gpu-node&status=active";
     for (path, file) in [
         (netbox, "netbox-1.json"),
-        ("/api/dcim/devices/?limit=2&offset=2&role=gpu-node&status=active", "netbox-2.json"),
+        (second_page, "netbox-2.json"),
         ("/MAAS/api/2.0/machines/", "maas.json"),
         ("/api/v1/machines?role=cs", "sabakan.json"),
         ("/topology.json", "topograph.json"),
@@ -103,6 +104,11 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
             "gpu-01.dc1.example.com",
             "place.example.com/",
             &[("nvlink-domain", "nvl-1"), ("rack", "Rack-A1"), ("site", "ams-1"), ("unit", "12")][..],
+        ),
+        (
+            "gpu-02.dc1.example.com",
+            "place.example.com/",
+            &[("nvlink-domain", "nvl-1"), ("rack", "Rack-A1"), ("site", "ams-1"), ("unit", "14")],
         ),
         ("gpu-03.dc1.example.com", "place.example.com/", &[("site", "ams-1")]),
         ("metal-1", "place.example.com/", &[("hall", "hall-2"), ("pool", "training"), ("rack", "rack-b7")]),
