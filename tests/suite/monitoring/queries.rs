@@ -17,7 +17,7 @@ const OTHERS: [(&str, &[&str]); 6] = [
     ("apiserver_validating_admission_policy_check_total", &["policy", "error_type"]),
 ];
 /// Labels that Prometheus adds to what it scrapes.
-const TARGET: [&str; 2] = ["instance", "job"];
+const TARGET: [&str; 3] = ["instance", "job", "namespace"];
 /// Parts of a histogram.
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
