@@ -159,28 +159,24 @@ fn asked(args: &StatusArgs, set: &PolicySet) -> anyhow::Result<Vec<MigrationStat
 
 /// Counts the nodes by what they have of both keys. Returns the names of those that could not be read.
 async fn nodes(client: &Client, migrations: &mut [MigrationStatus], bar: &ProgressBar) -> anyhow::Result<Vec<String>> {
-    let (api, mut next, mut unreadable) = (NodeApi::new(client.clone()), None, Vec::new());
-    loop {
-        let each = |read| {
-            let node: nodegate_controller::NodeObject = match read {
-                Ok(node) => node,
-                Err(Unreadable { name, .. }) => return unreadable.push(name),
-            };
-            let text = node.text();
-            let Ok(facts) = text.facts() else { return unreadable.push(node.name().to_owned()) };
-            for migration in &mut *migrations {
-                let (old, new) = (facts.label(&migration.from), facts.label(&migration.to));
-                count(migration, node.name(), old, new);
-                let managers: Vec<&str> = text.claims().label_managers(&migration.from).collect();
-                migration.note_writers(managers.into_iter());
-            }
-            bar.inc(1);
+    let mut unreadable = Vec::new();
+    let each = |read| {
+        let node: nodegate_controller::NodeObject = match read {
+            Ok(node) => node,
+            Err(Unreadable { name, .. }) => return unreadable.push(name),
         };
-        next = api.page(next.as_deref(), each).await.context("could not list nodes")?.next;
-        if next.is_none() {
-            return Ok(unreadable);
+        let text = node.text();
+        let Ok(facts) = text.facts() else { return unreadable.push(node.name().to_owned()) };
+        for migration in &mut *migrations {
+            let (old, new) = (facts.label(&migration.from), facts.label(&migration.to));
+            count(migration, node.name(), old, new);
+            let managers: Vec<&str> = text.claims().label_managers(&migration.from).collect();
+            migration.note_writers(managers.into_iter());
         }
-    }
+        bar.inc(1);
+    };
+    NodeApi::new(client.clone()).each(each).await.context("could not list nodes")?;
+    Ok(unreadable)
 }
 
 fn count(migration: &mut MigrationStatus, node: &str, old: Option<&str>, new: Option<&str>) {

@@ -201,16 +201,9 @@ async fn of_cluster(args: &InitArgs, invocation: Invocation) -> anyhow::Result<F
 
 /// Reads all nodes of a cluster, a page at a time. A node that cannot be read does not affect the others.
 async fn read_nodes(client: Client) -> anyhow::Result<Fleet> {
-    let api = NodeApi::new(client);
     let mut fleet = Fleet::default();
-    let mut next: Option<String> = None;
-    loop {
-        let page = api.page(next.as_deref(), |read| fleet.add(read)).await.context("could not list nodes")?;
-        next = page.next;
-        if next.is_none() {
-            return Ok(fleet);
-        }
-    }
+    NodeApi::new(client).each(|read| fleet.add(read)).await.context("could not list nodes")?;
+    Ok(fleet)
 }
 
 impl Fleet {

@@ -71,6 +71,18 @@ impl NodeApi {
         self.part(PAGE, next, each).await
     }
 
+    /// Reads all nodes, page by page.
+    ///
+    /// # Errors
+    /// See [`Self::page`].
+    pub async fn each(&self, mut each: impl FnMut(Read)) -> Result<(), NodesError> {
+        let mut page = self.page(None, &mut each).await?;
+        while let Some(next) = page.next {
+            page = self.page(Some(&next), &mut each).await?;
+        }
+        Ok(())
+    }
+
     async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
         let (mut answer, mut page) = (self.list((limit, ""), next).await?, Page::default());
         let take = |part| match part {

@@ -10,13 +10,14 @@ use serde_json::Value as Json;
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::document::{Policies, Violation, ViolationMode};
 use crate::cli::shared::cluster::connect::{ClusterTarget, NO_NODES};
+use crate::cli::shared::cluster::known_node::record;
 use crate::cli::shared::cluster::{effective_policies, saved_state};
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::{Findings, shared::node_files, shared::output};
 use kube::Client;
 use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;
-use nodegate_controller::{NodeApi, NodeText, Unreadable, machine};
+use nodegate_controller::{NodeApi, NodeObject, Read, Unreadable};
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::{Scene, node_name, simulate};
@@ -117,39 +118,25 @@ async fn of_cluster(
     if depends_on_records {
         maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
     }
-    let record = |text: &NodeText| {
-        let facts = text.facts().ok().filter(|_| depends_on_records);
-        let saved = facts.and_then(|facts| maps.states().get(machine(&facts)));
-        saved.map(|saved| (*saved).clone()).unwrap_or_default()
+    let judged = |node: NodeObject| {
+        let text = node.text();
+        let json = serde_json::from_str(text.json())
+            .map_err(|error| Unreadable { name: node.name().to_owned(), why: error.to_string() })?;
+        let saved = if depends_on_records { record(maps.states(), &text) } else { SavedState::default() };
+        Ok((json, saved))
     };
-    let api = NodeApi::new(client);
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    let mut next = None;
-    loop {
-        let mut page = Vec::new();
-        let read = api.page(next.as_deref(), |node| page.push(node)).await.context("could not list nodes")?;
-        for node in page {
-            let json = node.and_then(|node| {
-                let unreadable =
-                    |error: serde_json::Error| Unreadable { name: node.name().to_owned(), why: error.to_string() };
-                let text = node.text();
-                Ok((serde_json::from_str(text.json()).map_err(unreadable)?, record(&text)))
-            });
-            match json {
-                Ok(json) => found.push(json),
-                Err(error) => unreadable.push(Violation {
-                    message: error.to_string(),
-                    node: error.name,
-                    mode: ViolationMode::Unreadable,
-                    ..Violation::default()
-                }),
-            }
-        }
-        next = read.next;
-        if next.is_none() {
-            return Ok((found, unreadable));
-        }
-    }
+    let each = |node: Read| match node.and_then(judged) {
+        Ok(node) => found.push(node),
+        Err(error) => unreadable.push(Violation {
+            message: error.to_string(),
+            node: error.name,
+            mode: ViolationMode::Unreadable,
+            ..Violation::default()
+        }),
+    };
+    NodeApi::new(client).each(each).await.context("could not list nodes")?;
+    Ok((found, unreadable))
 }
 
 /// A violation, and whether it is a required label or taint that the node lacks.

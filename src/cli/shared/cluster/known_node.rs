@@ -16,7 +16,7 @@ use crate::cli::shared::node_files::Found;
 use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
-use nodegate_controller::{NodeApi, NodeObject, NodeText, Unreadable, machine};
+use nodegate_controller::{NodeApi, NodeObject, NodeText, Read, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
     Evidence, FactsError, InventoryAnswers, NodeDevices, NodeFacts, PendingTaints, PolicySet, PoolMemory, Publishers,
@@ -224,25 +224,28 @@ pub(in crate::cli) async fn each(
     let inventories = inventory_answers(client, &place.namespace).await;
     let devices = devices_read_by(known.set, client).await;
     let since = webhook_since(client, known.configuration).await;
-    let (api, mut next) = (NodeApi::new(client.clone()), None);
-    loop {
-        let mut read = Vec::new();
-        let page = api.page(next.as_deref(), |node| read.push(node)).await.context("could not list nodes")?;
-        for node in read {
-            take(node.map(|node| {
-                let saved = node.text().facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
-                let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
-                KnownNode::of_cluster(node, saved, since, known.identity, maps.states().publishers())
-                    .answered(known.set, &inventories)
-                    .with_devices(&devices)
-                    .remembering(maps.states().pools())
-            }))?;
+    let mut taken = Ok(());
+    let with_past = |node: NodeObject| {
+        let saved = record(maps.states(), &node.text());
+        KnownNode::of_cluster(node, saved, since, known.identity, maps.states().publishers())
+            .answered(known.set, &inventories)
+            .with_devices(&devices)
+            .remembering(maps.states().pools())
+    };
+    let each = |node: Read| {
+        if taken.is_ok() {
+            taken = take(node.map(with_past));
         }
-        next = page.next;
-        if next.is_none() {
-            return Ok(maps.states().pools());
-        }
-    }
+    };
+    NodeApi::new(client.clone()).each(each).await.context("could not list nodes")?;
+    taken?;
+    Ok(maps.states().pools())
+}
+
+/// The record of the machine behind a node; an empty one if there is none.
+pub(in crate::cli) fn record(states: &SavedStates, node: &NodeText) -> SavedState {
+    let saved = node.facts().ok().and_then(|facts| states.get(machine(&facts)));
+    saved.map(|saved| (*saved).clone()).unwrap_or_default()
 }
 
 /// The devices of all nodes, if policies read them. If they cannot be listed, prints a note, and none are known.
