@@ -241,25 +241,6 @@ fn the_guard_and_the_fence_are_those_that_render_prints() {
 }
 
 #[test]
-fn pods_prefer_control_plane_nodes_unless_told_otherwise() {
-    let Some(objects) = Objects::render(&json!({})) else { return };
-    let preferred =
-        &objects.pod()["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
-    let expression = json!({"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"});
-    assert_eq!(preferred[0]["preference"]["matchExpressions"], json!([expression]));
-    assert_eq!(preferred[1]["weight"], preferred[0]["weight"], "half of what keeps pods apart");
-    let apart =
-        &objects.pod()["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
-    for term in items(apart) {
-        // Otherwise the pods of the version before would count in a rolling update.
-        assert_eq!(term["podAffinityTerm"]["matchLabelKeys"], json!(["pod-template-hash"]));
-    }
-    let own = json!({"podAntiAffinity": {}});
-    let Some(objects) = Objects::render(&json!({"affinity": own})) else { return };
-    assert_eq!(objects.pod()["spec"]["affinity"], own);
-}
-
-#[test]
 fn references_between_objects_resolve() {
     for (name, values) in value_sets() {
         let Some(objects) = Objects::render(&values) else { return };

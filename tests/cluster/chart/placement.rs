@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::Objects;
+use super::{Objects, items};
 use crate::control_plane::{ControlPlane, exclusive};
 use crate::eventually::eventually;
 
@@ -77,6 +77,25 @@ async fn placed(plane: &ControlPlane, template: &Value, nodes: &[Node]) -> Vec<S
         fleet.delete(node.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
     }
     places
+}
+
+#[test]
+fn pods_prefer_control_plane_nodes_unless_told_otherwise() {
+    let Some(objects) = Objects::render(&json!({})) else { return };
+    let preferred =
+        &objects.pod()["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    let expression = json!({"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"});
+    assert_eq!(preferred[0]["preference"]["matchExpressions"], json!([expression]));
+    assert_eq!(preferred[1]["weight"], preferred[0]["weight"], "half of what keeps pods apart");
+    let apart =
+        &objects.pod()["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    for term in items(apart) {
+        // Otherwise the pods of the version before would count in a rolling update.
+        assert_eq!(term["podAffinityTerm"]["matchLabelKeys"], json!(["pod-template-hash"]));
+    }
+    let own = json!({"podAntiAffinity": {}});
+    let Some(objects) = Objects::render(&json!({"affinity": own})) else { return };
+    assert_eq!(objects.pod()["spec"]["affinity"], own);
 }
 
 /// With spread constraints alone, all replicas stood on one node where nodes have no zone, as with kubeadm and on bare metal: the
