@@ -68,7 +68,6 @@ fn policies_of_the_guide_read_labels_out_of_what_each_program_answers() {
         (second_page, "netbox-2.json"),
         ("/MAAS/api/2.0/machines/", "maas.json"),
         ("/api/v1/machines?role=cs", "sabakan.json"),
-        ("/topology.json", "topograph.json"),
         ("/ansible.json", "ansible.json"),
         ("/machines.csv", "table.csv"),
     ] {
@@ -221,12 +220,12 @@ fn an_answer_that_changed_its_form_takes_no_label_away() {
     cmdb.fail(Fault::Body(r#"{"results": [{"rack": "6"}]}"#));
     until("no item names a node", &serve, || serve.log().contains("of item 1, node is unknown"));
     assert!(has("n1", "5", "5"));
-    // Neither does an answer that is about nobody.
+    // An answer about nobody changes nothing either.
     cmdb.fail(Fault::None);
     cmdb.answer("/list", Some(r#"{"results": [], "next": null}"#));
     until("it is about no node", &serve, || serve.log().contains("an inventory's answer is about no node"));
     assert!(has("n1", "5", "5"));
-    // Nor does an answer to what was asked before say that a label is absent which the policy asks for now.
+    // An answer to an older question says nothing about a label that only the present policy asks for.
     cmdb.answer("/list", Some(r#"{"results": [{"name": "n1", "rack": "9", "unit": 9}]}"#));
     until("the last answer to the old question", &serve, || has("n1", "9", "9"));
     let asks_more = policy.replace("[rack, unit]", "[rack, unit, hall]").replace("{rack:", "{hall: item.hall, rack:");

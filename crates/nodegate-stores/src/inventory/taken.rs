@@ -132,16 +132,16 @@ impl Source {
                 );
             });
         }
-        let says_nothing = accepted.is_empty();
-        if says_nothing {
-            self.once("", |policy, inventory, _| {
+        let keeps_all = keeps_all || accepted.is_empty();
+        if accepted.is_empty() {
+            self.once("no node", |policy, inventory, _| {
                 tracing::warn!(policy, inventory, "an inventory's answer is about no node; all keep their last labels");
             });
         }
         // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer. Which machines exist is not
         // known here: what was answered about another one is forgotten, and its node keeps its labels all the same.
         let living: HashSet<Arc<str>> = (around.living)().into_iter().map(|node| node.name).collect();
-        let kept = |node: &str| keeps_all || says_nothing || living.contains(node) || refused.contains(node);
+        let kept = |node: &str| keeps_all || living.contains(node) || refused.contains(node);
         around.cache.put_all(&self.inventory.id, accepted, kept);
         around.metrics.set_nodes(&self.inventory.policy, &self.inventory.name, around.cache.count(&self.inventory.id));
         Ok(())

@@ -1,4 +1,4 @@
-//! What an autoscaler is told of a pool, and who makes the pool's machines.
+//! What an autoscaler knows about a pool, and which provisioner creates its machines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
