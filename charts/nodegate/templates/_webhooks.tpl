@@ -75,7 +75,7 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- $tests = append $tests (printf "g == %q" .) }}
 {{- end }}
 {{- end }}
-{{- include "nodegate.kubelet" . }} || request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")
+{{- include "nodegate.kubelet" . }} || request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager", "eks:cloud-controller-manager", "k3s-cloud-controller-manager", "rke2-cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")
 {{- with $tests }} || request.userInfo.?groups.orValue([]).exists(g, {{ join " || " . }}){{ end }}
 {{- end }}
 

@@ -29,7 +29,7 @@ use requested::{RequesterChange, Restored};
 use snapshot::NodeSnapshot;
 use verdict::Found;
 
-use crate::api::policy::EntryMode;
+use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::cel::Budget;
 use crate::decide::decision::Decision;
 use crate::decide::forbidden::{ForbiddenKeys, ForbiddenReason};
@@ -58,7 +58,7 @@ pub struct Exemptions {
 /// # Guarantees
 /// - Pure, like [`decide`].
 /// - A kubelet's CREATE is never denied, and changes of the keys that kubelets reconcile always pass. Whoever creates a
-///   Node may give it these keys as well.
+///   Node may give it these keys as well, and the write that removes the taint `uninitialized` may add those of cloud controllers.
 /// - What the control plane writes to bring a node up, and its taints of conditions, are never denied.
 /// - Existing violations and values that [`decide`] assigns are never counted as violations of the requester.
 /// - A write that changes more than [`CHANGES_MAX`] keys is denied as a whole.
@@ -147,8 +147,7 @@ impl<'a> Judge<'a, '_> {
         }
         let violation = self.assertion(change).or_else(|| match self.replaced(change) {
             Some(denied) if denied.denies() => Some(denied),
-            // A Node that somebody else creates, such as a backup or a simulated one, has the keys that its kubelet gives it.
-            overridden if self.old.is_none() && change.is_reconciled() => overridden,
+            overridden if self.is_given_at_the_start(change) => overridden,
             // Who may override the policy of a migration may not override others by that.
             overridden => self.reserved(change).or(overridden),
         })?;
@@ -166,6 +165,18 @@ impl<'a> Judge<'a, '_> {
         (self.kubelet && change.is_reconciled())
             || (self.control_plane && control_plane::is_written(place.field, place.key))
             || of_api_server()
+    }
+
+    /// Whether the key is one that a node has from its start. A Node that somebody else creates, such as a backup or a simulated one,
+    /// has the keys that its kubelet gives it. A cloud controller, whose name nobody may know, adds some in the write without which
+    /// its node never runs a pod.
+    fn is_given_at_the_start(&self, change: &KeyChange<'_>) -> bool {
+        let by_cloud = || {
+            let place = change.place;
+            let adds_label = place.field == Field::Label && change.operation == ChangeOperation::Add;
+            adds_label && control_plane::GIVEN_BY_CLOUDS.contains(&place.key) && self.write.is_initial()
+        };
+        (self.old.is_none() && change.is_reconciled()) || by_cloud()
     }
 
     /// The violation if a kubelet changes a key that it may not change, or anyone changes an annotation that nodegate maintains.

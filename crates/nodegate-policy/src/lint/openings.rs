@@ -94,17 +94,16 @@ fn covered(reserved: &ReservedSpec) -> Option<&'static str> {
 /// Whether any part of the control plane is among the subjects.
 fn admits_control_plane(allow: Option<&SubjectsSpec>) -> bool {
     let Some(SubjectsSpec { users, groups, service_accounts }) = allow else { return false };
-    let provisioners =
-        || control_plane::PROVISIONERS.iter().filter_map(|user| user.strip_prefix("system:serviceaccount:"));
+    let elsewhere = || control_plane::ELSEWHERE.iter().filter_map(|user| user.strip_prefix("system:serviceaccount:"));
     users.iter().any(|user| {
         user.starts_with(control_plane::ACCOUNTS)
-            || [&control_plane::USERS[..], &control_plane::PROVISIONERS]
+            || [&control_plane::USERS[..], &control_plane::ELSEWHERE]
                 .concat()
                 .iter()
                 .any(|known| covers_all(user, &[known]))
     }) || groups.iter().any(|group| group == "system:serviceaccounts" || group == "system:serviceaccounts:kube-system")
         || service_accounts.iter().any(|account| {
-            account.starts_with("kube-system:") || provisioners().any(|known| covers_all(account, &[known]))
+            account.starts_with("kube-system:") || elsewhere().any(|known| covers_all(account, &[known]))
         })
 }
 

@@ -4,7 +4,7 @@
 pub const KUBELET: &str = r#"(request.userInfo.username.startsWith("system:node:") && "system:nodes" in request.userInfo.?groups.orValue([]))"#;
 
 /// Whether the requester is one of the control plane's own writers.
-pub const CONTROL_PLANE: &str = r#"request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#;
+pub const CONTROL_PLANE: &str = r#"request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager", "eks:cloud-controller-manager", "k3s-cloud-controller-manager", "rke2-cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#;
 
 /// Whether an UPDATE can affect a decision: it changes a fact about the node that rules read, but for those that change often and can
 /// wait for the controller. Heartbeats go to `nodes/status` and do not arrive here. Taints of node conditions change

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::facts::pending_taints::PendingTaints;
 use crate::facts::request::UNINITIALIZED_TAINT;
 use crate::keys::Field;
-use crate::keys::control_plane::PROVISIONERS;
+use crate::keys::control_plane::ELSEWHERE;
 use crate::native::terms::formula::{Formula, is_own, list, quote};
 use crate::native::terms::matching::{self, labels_of};
 use crate::native::terms::request::{CONTROL_PLANE, KUBELET};
@@ -111,9 +111,9 @@ fn not_pending(pending: &PendingTaints) -> String {
     format!("variables.taints.filter(t, {})", Formula::any([is_own("t.key"), pending]).not().text())
 }
 
-/// Whether the requester is the control plane or a known provisioner.
+/// Whether the requester is the control plane, or a part of it that is elsewhere.
 fn control_plane() -> String {
-    format!("{CONTROL_PLANE} || request.userInfo.username in {}", list(PROVISIONERS))
+    format!("{CONTROL_PLANE} || request.userInfo.username in {}", list(ELSEWHERE))
 }
 
 /// Whether the node has been Ready for two minutes by the kubelet's clock.

@@ -153,8 +153,15 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
         _ => Some(Formula::all([Formula::When("variables.kubelet".to_owned()), guarded(selection, field)])),
     };
     let open = guarded.clone().map_or(Formula::Always, Formula::not);
-    // Whoever creates a Node may give it the keys that its kubelet maintains.
-    let open = Formula::all([open, reconciled_if("variables.create").not()]).text();
+    // Whoever creates a Node may give it the keys that its kubelet maintains, and a cloud controller adds its own when it initializes it.
+    let by_cloud = match field {
+        Field::Label => Formula::When(format!(
+            "(variables.initial && !(k in {before}) && k in {})",
+            list(control_plane::GIVEN_BY_CLOUDS)
+        )),
+        _ => Formula::Never,
+    };
+    let open = Formula::all([open, reconciled_if("variables.create").not(), by_cloud.not()]).text();
     variables.add(format!("governed{title}"), format!("variables.changed{title}.filter(k, {open})"));
     if let Some(guarded) = guarded {
         variables.add(format!("asserted{title}"), format!("variables.changed{title}.filter(k, {})", guarded.text()));
