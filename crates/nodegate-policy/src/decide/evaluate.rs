@@ -13,10 +13,8 @@ use crate::api::policy::PersistScope;
 use crate::api::state::SavedState;
 use crate::decide::decision::Note;
 use crate::decide::migrate::Copied;
+use crate::decide::sources::{Defaults, Recalled, Sources};
 use crate::decide::view::{AssignedValue, AssignedValues, View};
-use crate::facts::NodeFacts;
-use crate::facts::managed_fields::{Claim, Claims};
-use crate::facts::pool_memory::PoolMemory;
 use crate::keys::pattern::KeySet;
 use crate::keys::{Field, programs, restriction};
 use crate::set::PolicySet;
@@ -44,34 +42,6 @@ struct RuleState<'a> {
     output: Output<'a>,
     changes: u8,
     notes: Vec<Note>,
-}
-
-/// The sources of values in this evaluation.
-#[derive(Clone, Copy)]
-pub(crate) struct Sources<'a> {
-    /// Whether default rules assign values (the node is new).
-    pub(crate) defaults: bool,
-    /// The saved state to restore (the node is new).
-    pub(crate) saved: Option<&'a SavedState>,
-    /// What pools remember (the node is new).
-    pub(crate) pools: Option<Recalled<'a>>,
-}
-
-/// What pools remember, for a new node.
-#[derive(Clone, Copy)]
-pub(crate) struct Recalled<'a> {
-    pub(crate) memory: &'a PoolMemory,
-    /// The stored node, and the claims on it: what it has got by now is left as it is, unless its kubelet says it.
-    pub(crate) stored: Option<(&'a NodeFacts<'a>, &'a Claims)>,
-}
-
-impl<'a> Recalled<'a> {
-    /// Whether the node may get another value of this label.
-    fn may_replace(self, key: &str) -> bool {
-        self.stored.is_none_or(|(node, claims)| {
-            node.label(key).is_none() || claims.label_writer(key).is_none_or(Claim::is_kubelets)
-        })
-    }
 }
 
 /// One evaluation of all rules on one node.
@@ -132,7 +102,7 @@ impl<'a> Evaluation<'a> {
         let rule = self.set.rule(index);
         let idle = match rule.strength {
             Strength::Enforced | Strength::Inventory => false,
-            Strength::Default => !self.sources.defaults,
+            Strength::Default => self.sources.defaults == Defaults::None,
             Strength::Saved => match rule.assigns.saved.as_ref().map(|saved| saved.scope).unwrap_or_default() {
                 PersistScope::Node => self.sources.saved.is_none(),
                 PersistScope::Pool => self.sources.pools.is_none(),
@@ -183,7 +153,8 @@ impl<'a> Evaluation<'a> {
         for (key, value) in &rule.assigns.annotations {
             output.annotations.insert(Cow::Borrowed(key.as_str()), Cow::Borrowed(value));
         }
-        for taint in &rule.assigns.taints {
+        let tainting = rule.strength != Strength::Default || self.sources.defaults == Defaults::All;
+        for taint in rule.assigns.taints.iter().filter(|_| tainting) {
             output
                 .taints
                 .insert((Cow::Borrowed(taint.id.key.as_str()), taint.id.effect), Cow::Borrowed(taint.value.as_str()));

@@ -14,6 +14,7 @@ mod matching;
 pub(crate) mod migrate;
 pub(crate) mod patch;
 mod pending;
+pub(crate) mod sources;
 pub(crate) mod view;
 
 use std::collections::BTreeMap;
@@ -21,9 +22,10 @@ use std::collections::BTreeMap;
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
 use crate::api::state::SavedState;
 use crate::decide::decision::{ChangeBuilder, Decision, Desired, Note};
-use crate::decide::evaluate::{Evaluation, Recalled, Sources};
+use crate::decide::evaluate::Evaluation;
 use crate::decide::forbidden::ForbiddenKeys;
 use crate::decide::limits::fit;
+use crate::decide::sources::{Defaults, Recalled, Sources};
 use crate::decide::view::{AssignedValues, View};
 use crate::facts::missing::Memory;
 use crate::facts::request::{DecideContext, Operation, Write};
@@ -83,7 +85,8 @@ fn decide_on<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideConte
     let is_new = is_new(context.saved, write);
     let saved = context.saved.filter(|_| is_new);
     let pools = context.pools.filter(|_| is_new).map(|memory| Recalled { memory, stored: None });
-    let eval = EvalContext { sources: Sources { defaults: initial, saved, pools }, initial };
+    let defaults = if initial { Defaults::All } else { Defaults::None };
+    let eval = EvalContext { sources: Sources { defaults, saved, pools }, initial };
     let (mut builder, evaluation) = DecisionBuilder::run(set, write, view, eval, forbidden);
     if builder.scope == PatchScope::KubeletCreate {
         builder.decision.gates = gates::closed(set, &evaluation.view);

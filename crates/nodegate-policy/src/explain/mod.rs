@@ -25,7 +25,8 @@ use jiff::Timestamp;
 
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::Change;
-use crate::decide::evaluate::{Evaluation, Recalled, Sources};
+use crate::decide::evaluate::Evaluation;
+use crate::decide::sources::{Defaults, Recalled, Sources};
 use crate::decide::view::{AssignedValue, View};
 use crate::facts::managed_fields::Claim;
 use crate::keys::Field;
@@ -117,7 +118,7 @@ pub fn taints_at_join(set: &PolicySet, stored: &StoredNode<'_>, plan: &Reconcile
 /// The evaluation of all rules as for a node that joins.
 fn joining<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> Evaluation<'a> {
     let pools = stored.pools.map(|memory| Recalled { memory, stored: None });
-    let sources = Sources { defaults: true, saved: Some(stored.saved), pools };
+    let sources = Sources { defaults: Defaults::All, saved: Some(stored.saved), pools };
     Evaluation::run(set, view(set, stored, plan), sources)
 }
 
@@ -125,7 +126,8 @@ fn joining<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcileP
 fn evaluation<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> Evaluation<'a> {
     let restores = plan.first_sight && stored.identified;
     let pools = stored.recalled().filter(|_| restores);
-    let sources = Sources { defaults: plan.first_sight, saved: restores.then_some(stored.saved), pools };
+    let defaults = Defaults::of_stored(plan.first_sight, stored.registered);
+    let sources = Sources { defaults, saved: restores.then_some(stored.saved), pools };
     Evaluation::run(set, view(set, stored, plan), sources)
 }
 

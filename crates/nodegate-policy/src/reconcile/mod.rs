@@ -26,9 +26,10 @@ use unsettled::{UnderWay, settle};
 
 use crate::api::state::{Asserted, Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
-use crate::decide::evaluate::{Evaluation, Recalled, Sources};
+use crate::decide::evaluate::Evaluation;
 use crate::decide::forbidden::forbidding;
 use crate::decide::gates::{self, ClosedGate};
+use crate::decide::sources::{Defaults, Recalled, Sources};
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
@@ -229,7 +230,8 @@ impl<'a> Planner<'a> {
         let view = stored_view(set, stored, first_sight, suspects.iter().copied());
         let saved = (first_sight && stored.identified).then(|| admitted.left_to_restore(stored));
         let pools = stored.recalled().filter(|_| first_sight && stored.identified);
-        let sources = Sources { defaults: first_sight, saved, pools };
+        let defaults = Defaults::of_stored(first_sight, stored.registered);
+        let sources = Sources { defaults, saved, pools };
         let (builder, evaluation) =
             DecisionBuilder::run(set, write, view, EvalContext { sources, initial: false }, None);
         Self { set, stored, first_sight, suspects: suspects.to_vec(), admitted, builder, evaluation }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod defaults;
 mod devices;
 mod gates;
 mod inventory;
@@ -178,15 +179,6 @@ fn an_annotation_that_is_already_right_is_owned_unless_somebody_claims_it() {
         let record = scene.settle(&policy).saved.owned;
         assert_eq!(record.map_or(0, |record| record.annotations.len()), owned, "{claimed} is claimed");
     }
-}
-
-#[test]
-fn a_default_is_set_once_for_each_node_object() {
-    let policy = set(json!({"rules": [{"name": "r", "mode": "default", "labels": {"tier": "standard"}}]}));
-    let mut scene = Scene::new(json!({})).settle(&policy);
-    assert_eq!((scene.label("tier"), owned_labels(&scene).len()), (Some("standard"), 0));
-    scene.node["metadata"]["labels"] = json!({});
-    assert_eq!(scene.settle(&policy).label("tier"), None, "it was removed, which is allowed");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::api::names::TaintEffect;
 use crate::decide::decision::{Decision, Desired, Note};
-use crate::decide::evaluate::{Recalled, Sources};
+use crate::decide::sources::{Defaults, Recalled, Sources};
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext};
 use crate::explain::FieldName;
@@ -53,7 +53,8 @@ pub fn once_joined(set: &PolicySet, node: &NodeFacts<'_>, known: &Newcomer<'_>) 
     let mut view = View::new(set, node, None, evidence).told(Some(inventory));
     view.mask_pending(pending);
     view.remember(Memory::of(None, false, elsewhere));
-    let sources = Sources { defaults: true, saved: None, pools: Some(Recalled { memory: pools, stored: None }) };
+    let pools = Some(Recalled { memory: pools, stored: None });
+    let sources = Sources { defaults: Defaults::All, saved: None, pools };
     let (builder, _) = DecisionBuilder::run(set, &write, view, EvalContext { sources, initial: true }, None);
     builder.decision
 }
