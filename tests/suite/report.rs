@@ -64,6 +64,39 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
     assert!(table.contains("no slots") && table.contains(sum), "{table}");
 }
 
+/// A file says nothing of how a node joined, so nothing on it was claimed by its kubelet.
+#[test]
+fn a_persons_label_on_a_node_of_a_file_is_no_claim_of_its_kubelet() {
+    let directory = tempfile::tempdir().unwrap();
+    let managed = json!([{"manager": "kubectl-label", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:team.owner": {}}}}}]);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1", "labels": {"team.owner": "mine"}, "managedFields": managed}});
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "fleet"},
+        "spec": {"protect": {"keys": ["team.owner"]}, "rules": [{"name": "all", "labels": {"team.owner": "vision"}}]}});
+    std::fs::write(directory.path().join("policy.json"), policy.to_string()).unwrap();
+    std::fs::write(directory.path().join("node.json"), node.to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.args(["report", "--policy", "policy.json", "node.json"]).current_dir(directory.path());
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(text.contains("team.owner") && !text.contains("Rejected claims"), "{text}");
+}
+
+/// An entry that forbids only removals says nothing of a node that never had the label.
+#[test]
+fn a_state_violates_only_entries_that_judge_how_it_comes_about() {
+    let directory = tempfile::tempdir().unwrap();
+    let required = |operations: &str| {
+        POLICY
+            .replace("{name: tier, keys: [tier]}", &format!("{{name: tier, keys: [tier], operations: [{operations}]}}"))
+    };
+    std::fs::write(directory.path().join("nodes.yaml"), NODES).unwrap();
+    for (operations, listed) in [("remove", false), ("change", false), ("add, remove", true)] {
+        std::fs::write(directory.path().join("policy.yaml"), required(operations)).unwrap();
+        let output = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.contains(r#"label "tier" is required"#), listed, "{operations}: {text}");
+    }
+}
+
 #[test]
 fn violations_are_judged_by_a_policy_from_another_programs_output() {
     let directory = tempfile::tempdir().unwrap();

@@ -19,7 +19,8 @@ use crate::set::governance::JudgedBy;
 
 /// The violations of a stored node, whoever caused them.
 ///
-/// Reserved and immutable keys, and expressions over `oldObject`, apply to writes only and are not evaluated.
+/// Reserved and immutable keys, and expressions over `oldObject`, apply to writes only and are not evaluated. An entry counts if it would
+/// judge the creation of such a node: one that is only about removals forbids no state.
 pub fn violations(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Verdict {
     let snapshot = NodeSnapshot::new(set, node, evidence, None);
     let (requester, exemptions) = (Requester::default(), Exemptions::default());
@@ -30,6 +31,7 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evide
         .governance()
         .constraints()
         .iter()
+        .filter(|constraint_entry| constraint_entry.entry.is_about(ChangeOperation::Add))
         .filter(|constraint_entry| snapshot.matches(&constraint_entry.entry.matcher))
     {
         let found = match constraint_entry.constraint.judged() {

@@ -104,7 +104,7 @@ impl KnownNode {
     }
 
     /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
-    /// now.
+    /// now; of one without a uid, that others have set its keys.
     ///
     /// # Errors
     /// Returns an error if it is not a Node.
@@ -117,6 +117,7 @@ impl KnownNode {
             anyhow::anyhow!("{}: {why}", if name.is_empty() { "a node without a name" } else { &name })
         })?;
         let text = node.text();
+        let identified = saved.is_some() || !node.uid().is_empty();
         let patched_taints = match &saved {
             Some(_) => BTreeSet::new(),
             None => text.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect(),
@@ -136,7 +137,7 @@ impl KnownNode {
             inventory,
             devices: None,
             registered: true,
-            identified: true,
+            identified,
             patched_taints,
             elsewhere,
             evidence,
