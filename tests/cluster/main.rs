@@ -59,6 +59,7 @@ mod rolling;
 mod scheduling;
 mod sight;
 mod start;
+mod static_guard;
 mod templates;
 mod told;
 mod traces;

@@ -5,6 +5,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::native::guard::static_name;
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{list, quote};
 
@@ -41,6 +42,19 @@ const KEPT_BY_THE_API_SERVER: [&str; 3] = ["generation", "managedFields", "resou
 /// users are not affected.
 pub fn fence(options: &FenceOptions) -> Vec<Json> {
     [webhooks(options), nodes(options), objects(options)].into_iter().flatten().collect()
+}
+
+/// The [`fence`] as static manifests of the API server, which no request can change or delete (KEP-5793).
+pub fn static_fence(options: &FenceOptions) -> Vec<Json> {
+    let mut objects = fence(options);
+    for object in &mut objects {
+        for field in ["/metadata/name", "/spec/policyName"] {
+            if let Some(name) = object.pointer_mut(field) {
+                *name = json!(static_name(name.as_str().unwrap_or_default()));
+            }
+        }
+    }
+    objects
 }
 
 fn validation(expression: String, what: &str) -> Json {

@@ -1,9 +1,10 @@
 //! The guard: the keys that a kubelet may not set on its own node, as native policies that fail closed while nodegate is down.
 //!
-//! The policies are static. The keys that the policies in force protect and persist are in annotations of nodegate's own
+//! The policies do not depend on what is in force. The keys that the policies in force protect and persist are in annotations of nodegate's own
 //! validating webhook configuration ([`guard_parameters`]), so nodegate needs no permission for admission policies. They are not
 //! in a ConfigMap, because the API server (1.36) stops watching ConfigMaps for good once no policy uses them as parameters. A
-//! guard that is deleted and created again would then use outdated parameters. Webhook configurations are always watched.
+//! guard that is deleted and created again would then use outdated parameters. Webhook configurations are always watched. In static
+//! manifests of the API server, the keys are in the expressions, because those may refer to no object.
 //!
 //! The time of a loop in the API server's CEL grows with the square of its length (its cost tracker searches a stack that grows
 //! with every round): 1 s for 5,000 labels, 16 s for 20,000. So no loop iterates over more than [`KEYS_MAX`] keys.
@@ -12,7 +13,7 @@ mod evidence;
 mod joining;
 mod parameters;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
@@ -35,10 +36,46 @@ const COMPARISONS_MAX: usize = 300_000;
 pub struct GuardOptions {
     /// The prefix of the names of the objects.
     pub name: String,
-    /// The validating webhook configuration with the parameters.
-    pub configuration: String,
+    /// Where the guard has its parameters.
+    pub parameters: Parameters,
     /// The version of `MutatingAdmissionPolicy` that the API server supports, if any.
     pub mutating: Option<MutatingVersion>,
+}
+
+/// Where the guard has the keys of policies.
+#[derive(Clone, Debug)]
+pub enum Parameters {
+    /// In the annotations of this validating webhook configuration, which the leader writes.
+    Of(String),
+    /// In its expressions, as [`guard_parameters`] of some policies: static manifests of the API server may refer to no object
+    /// (KEP-5793).
+    Fixed(BTreeMap<String, String>),
+}
+
+impl GuardOptions {
+    /// The name of an object. The API server requires the suffix of static manifests, and refuses it for all others.
+    fn object(&self, suffix: &str) -> String {
+        match self.parameters {
+            Parameters::Of(_) => format!("{}-{suffix}", self.name),
+            Parameters::Fixed(_) => static_name(&format!("{}-{suffix}", self.name)),
+        }
+    }
+
+    /// CEL for the lines of a parameter.
+    fn lines(&self, key: &str) -> String {
+        match &self.parameters {
+            Parameters::Of(_) => {
+                format!("(params.metadata.?annotations[?{}].orValue(\"\")).split(\"\\n\")", quote(key))
+            }
+            Parameters::Fixed(texts) => list(texts.get(key).map_or("", String::as_str).lines()),
+        }
+    }
+}
+
+/// The name of an object in a static manifest (`StaticConfigSuffix` in pkg/admission/plugin/manifest/validation.go of the API
+/// server).
+pub(super) fn static_name(name: &str) -> String {
+    format!("{name}.static.k8s.io")
 }
 
 /// Versions of `MutatingAdmissionPolicy`.
@@ -67,10 +104,10 @@ impl MutatingVersion {
 pub fn guard(options: &GuardOptions) -> Vec<Json> {
     let both = [Guarded::Own, Guarded::Named];
     let validating = both.into_iter().flat_map(|guarded| validating(options, guarded));
-    let validating = validating.chain(evidence_policy(&options.name));
+    let validating = validating.chain(evidence_policy_named(options.object(EVIDENCE)));
     let mutating = options.mutating.into_iter().flat_map(|version| {
         let keys = both.into_iter().flat_map(move |guarded| joining::mutating(options, version, guarded));
-        keys.chain(joining::evidence_mutation(options, version))
+        keys.chain(joining::evidence_mutation(options, version).into_iter().flatten())
     });
     validating.chain(mutating).collect()
 }
@@ -80,8 +117,12 @@ const EVIDENCE: &str = "guard-evidence";
 
 /// The policy that admits only true evidence for pools, and its binding. The names of both begin with `name`.
 pub fn evidence_policy(name: &str) -> [Json; 2] {
+    evidence_policy_named(format!("{name}-{EVIDENCE}"))
+}
+
+fn evidence_policy_named(name: String) -> [Json; 2] {
     let spec = evidence::spec(&match_constraints("CREATE", &["nodes"]));
-    with_binding(format!("{name}-{EVIDENCE}"), None, ("admissionregistration.k8s.io/v1", "Validating"), spec)
+    with_binding(name, None, ("admissionregistration.k8s.io/v1", "Validating"), spec)
 }
 
 /// The keys that a kubelet may not set, by their source.
@@ -104,13 +145,12 @@ impl Guarded {
         }
     }
 
-    /// The variables with the parameters: each the lines of an annotation.
-    fn variables(self, annotations: &[(&str, &str)]) -> Vec<(String, String)> {
+    /// The variables with the parameters: the lines of each.
+    fn variables(self, options: &GuardOptions, parameters: &[(&str, &str)]) -> Vec<(String, String)> {
         if self == Self::Own {
             return Vec::new();
         }
-        let text = |key: &str| format!("(params.metadata.?annotations[?{}].orValue(\"\")).split(\"\\n\")", quote(key));
-        annotations.iter().map(|(name, key)| ((*name).to_owned(), text(key))).collect()
+        parameters.iter().map(|(name, key)| ((*name).to_owned(), options.lines(key))).collect()
     }
 
     /// CEL for whether the key in `k` is one of them: of an existing node, also a persisted one.
@@ -194,7 +234,7 @@ fn as_json(variables: impl IntoIterator<Item = (String, String)>) -> Json {
 /// Refuses every change of the keys, and of the owners, on an existing node.
 fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
     let mut variables = field_variables(guarded.fields(), true);
-    variables.extend(guarded.variables(&[("lines", PROTECTED), ("persisted", PERSISTED)]));
+    variables.extend(guarded.variables(options, &[("lines", PROTECTED), ("persisted", PERSISTED)]));
     let mut validations = Vec::new();
     let mut differ = Vec::new();
     for (plural, singular) in guarded.fields() {
@@ -249,7 +289,7 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
         "validations": validations,
     });
     with_binding(
-        name_of(options, guarded),
+        options.object(guarded.suffix()),
         parameters_of(options, guarded),
         ("admissionregistration.k8s.io/v1", "Validating"),
         spec,
@@ -262,13 +302,12 @@ fn match_constraints(operation: &str, resources: &[&str]) -> Json {
     }]})
 }
 
-fn name_of(options: &GuardOptions, guarded: Guarded) -> String {
-    format!("{}-{}", options.name, guarded.suffix())
-}
-
-/// The webhook configuration with the parameters, for a policy that has some.
+/// The webhook configuration with the parameters, for a policy that has some there.
 fn parameters_of(options: &GuardOptions, guarded: Guarded) -> Option<&str> {
-    (guarded == Guarded::Named).then_some(&options.configuration)
+    match &options.parameters {
+        Parameters::Of(configuration) if guarded == Guarded::Named => Some(configuration),
+        _ => None,
+    }
 }
 
 fn with_binding(
@@ -299,11 +338,34 @@ mod tests {
 
     #[test]
     fn only_policies_about_named_keys_have_parameters() {
-        let options =
-            GuardOptions { name: "nodegate".to_owned(), configuration: "nodegate".to_owned(), mutating: None };
+        let parameters = Parameters::Of("nodegate".to_owned());
+        let options = GuardOptions { name: "nodegate".to_owned(), parameters, mutating: None };
         let objects = guard(&options);
         let bound: Vec<&Json> = objects.iter().filter(|object| object["spec"]["paramRef"].is_object()).collect();
         assert_eq!((objects.len(), bound.len()), (6, 1), "{objects:#?}");
         assert!(objects.iter().all(|object| object["spec"]["failurePolicy"] != "Ignore"));
+    }
+
+    #[test]
+    fn static_manifests_refer_to_no_object_and_write_no_evidence() {
+        let fixed = BTreeMap::from([(PROTECTED.to_owned(), "tier\nit's \"x\"/\n".to_owned())]);
+        let parameters = Parameters::Fixed(fixed);
+        let options = GuardOptions { name: "nodegate".to_owned(), parameters, mutating: Some(MutatingVersion::V1) };
+        let objects = guard(&options);
+        // The guard that follows the policies in force writes it; with two, the second would take the first for a forgery.
+        assert_eq!(objects.len(), 10, "{objects:#?}");
+        for object in &objects {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            assert!(name.ends_with(".static.k8s.io") && name.starts_with("nodegate-guard"), "{name}");
+            let policy = &object["spec"]["policyName"];
+            assert!(policy.is_null() || policy == name, "{object:#}");
+            assert!(!object.to_string().contains("params"), "{object:#}");
+            assert!(object["spec"]["paramKind"].is_null() && object["spec"]["paramRef"].is_null(), "{object:#}");
+        }
+        let variables = |object: &Json| object["spec"]["variables"].as_array().cloned().unwrap_or_default();
+        let named = objects.iter().filter(|object| object["metadata"]["name"] == "nodegate-guard.static.k8s.io");
+        let lines = named.flat_map(variables).filter(|variable| variable["name"] == "lines");
+        let lines: Vec<Json> = lines.map(|variable| variable["expression"].clone()).collect();
+        assert_eq!(lines, vec![json!(list(["tier", "it's \"x\"/"])); 2], "one policy refuses, one removes");
     }
 }

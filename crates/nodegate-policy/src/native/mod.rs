@@ -19,8 +19,8 @@ use crate::set::PolicySet;
 use crate::set::rule::RuleId;
 use terms::selection::Selection;
 
-pub use fence::{FenceOptions, fence};
-pub use guard::{GuardOptions, MutatingVersion, evidence_policy, guard, guard_parameters};
+pub use fence::{FenceOptions, fence, static_fence};
+pub use guard::{GuardOptions, MutatingVersion, Parameters, evidence_policy, guard, guard_parameters};
 pub use objects::{FailurePolicy, LeftOut, NativeOptions};
 pub use terms::request::{CAN_MATTER, CONTROL_PLANE, KUBELET};
 

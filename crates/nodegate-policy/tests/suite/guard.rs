@@ -1,7 +1,7 @@
 //! What the guard refuses, one of the native policies that ship with nodegate.
 
 use nodegate_policy::AdmissionMark;
-use nodegate_policy::native::{GuardOptions, MutatingVersion, guard, guard_parameters};
+use nodegate_policy::native::{GuardOptions, MutatingVersion, Parameters, guard, guard_parameters};
 use nodegate_policy::simulate::compile_inline;
 use serde_json::{Value as Json, json};
 
@@ -42,7 +42,7 @@ pub(crate) fn refused(policies: &[Policy], documents: &[(&'static str, &Json)]) 
 fn guard_policies() -> Vec<Policy> {
     let options = GuardOptions {
         name: "nodegate".to_owned(),
-        configuration: "nodegate".to_owned(),
+        parameters: Parameters::Of("nodegate".to_owned()),
         mutating: Some(MutatingVersion::V1),
     };
     Policy::all(&guard(&options))

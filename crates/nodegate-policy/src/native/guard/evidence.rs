@@ -10,7 +10,7 @@ use crate::facts::proof::evidence::{
     AUTHENTICATED_AS, EVIDENCE_MAX, EXTRA, GROUP, GROUPS_OF_EVERY_KUBELET, NO_EXTRA, REPLACED, USER,
 };
 use crate::facts::proof::extra::LINES_MAX;
-use crate::native::guard::parameters::{ASKED, ASKED_GROUPS};
+use crate::native::guard::parameters::ASKED_GROUPS;
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{list, quote};
 use crate::native::terms::request::KUBELET;
@@ -81,12 +81,11 @@ fn groups() -> String {
     format!("request.userInfo.?groups.orValue([]).filter(g, !(g in {every})).map(g, {} + g)", quote(GROUP))
 }
 
-/// The variables and the patch of the mutating policy: it writes what pools ask for, in the order of
+/// The variables and the patch of the mutating policy: it writes what pools ask for (`asks`, in CEL), in the order of
 /// [`Evidence`](crate::facts::proof::evidence::Evidence), in place of what the kubelet sends. What does not fit, or could be read as
 /// another line, gives no evidence.
-pub(super) fn mutation() -> (Vec<(String, String)>, String) {
+pub(super) fn mutation(asks: String) -> (Vec<(String, String)>, String) {
     let annotation = quote(AUTHENTICATED_AS);
-    let asks = format!("params.metadata.?annotations[?{}].orValue(\"\").split(\"\\n\")", quote(ASKED));
     let asked =
         format!("variables.asks.filter(l, l.startsWith({})).map(l, l.substring({}))", quote(EXTRA), EXTRA.len());
     let values = format!("variables.keys[k].map(v, {} + k + \"=\" + v)", quote(EXTRA));

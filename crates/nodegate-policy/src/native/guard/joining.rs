@@ -3,27 +3,24 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{EVIDENCE, GuardOptions, Guarded, MutatingVersion, Names, evidence};
-use super::{as_json, field_variables, match_constraints, name_of, parameters_of, with_binding};
+use super::{EVIDENCE, GuardOptions, Guarded, MutatingVersion, Names, Parameters, evidence};
+use super::{as_json, field_variables, match_constraints, parameters_of, with_binding};
 use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::decide::marks::admission::{ADMISSION, REJECTED_MAX};
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
-use crate::native::guard::parameters::PROTECTED;
+use crate::native::guard::parameters::{ASKED, PROTECTED};
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{list, quote};
 use crate::native::terms::request::KUBELET;
 
 /// The policy that writes evidence for pools into the node of a joining kubelet, so that its pools are known if no replica answers.
-/// The other policy does not depend on it.
-pub(super) fn evidence_mutation(options: &GuardOptions, version: MutatingVersion) -> [Json; 2] {
-    let (variables, patch) = evidence::mutation();
-    let name = format!("{}-{EVIDENCE}", options.name);
-    with_binding(
-        name,
-        Some(&options.configuration),
-        (version.api_version(), "Mutating"),
-        mutation_spec(variables, patch),
-    )
+/// The other policy does not depend on it. Not for static manifests: they stand beside the guard with this policy, which would take what
+/// they write for a kubelet's.
+pub(super) fn evidence_mutation(options: &GuardOptions, version: MutatingVersion) -> Option<[Json; 2]> {
+    let Parameters::Of(configuration) = &options.parameters else { return None };
+    let (variables, patch) = evidence::mutation(options.lines(ASKED));
+    let kind = (version.api_version(), "Mutating");
+    Some(with_binding(options.object(EVIDENCE), Some(configuration), kind, mutation_spec(variables, patch)))
 }
 
 /// The spec of a mutating policy about the node of a joining kubelet.
@@ -80,7 +77,7 @@ fn leave_mark(too_many: &str) -> String {
 /// those that every kubelet sets, because refusing it would lock it out.
 pub(super) fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) -> [Json; 2] {
     let mut variables = field_variables(guarded.fields(), false);
-    variables.extend(guarded.variables(&[("lines", PROTECTED)]));
+    variables.extend(guarded.variables(options, &[("lines", PROTECTED)]));
     let contains = guarded.contains(false);
     let patch = |(plural, _): &Names| {
         let (now, too_many) = (format!("variables.{plural}"), guarded.too_many(&format!("variables.{plural}")));
@@ -107,5 +104,6 @@ pub(super) fn mutating(options: &GuardOptions, version: MutatingVersion, guarded
         Guarded::Named => leave_mark(&guarded.too_many("variables.labels")),
     });
     let spec = mutation_spec(variables, patches.join(" + "));
-    with_binding(name_of(options, guarded), parameters_of(options, guarded), (version.api_version(), "Mutating"), spec)
+    let kind = (version.api_version(), "Mutating");
+    with_binding(options.object(guarded.suffix()), parameters_of(options, guarded), kind, spec)
 }
