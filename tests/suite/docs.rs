@@ -3,6 +3,7 @@
 mod cli_reference;
 mod files;
 mod pools;
+mod recipes;
 mod sentences;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use crate::shared::rendered;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 20] = [
+const OTHERS_FLAGS: [&str; 21] = [
     "--admission-control-config-file",
     "--balance-similar-node-groups",
     "--build-context",
@@ -30,6 +31,7 @@ const OTHERS_FLAGS: [&str; 20] = [
     "--operation",
     "--overwrite",
     "--peering",
+    "--pod-selector",
     "--print-dir",
     "--prune",
     "--register-with-taints",

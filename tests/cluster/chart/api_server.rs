@@ -71,7 +71,7 @@ impl DryRun {
 async fn the_api_server_accepts_every_object_of_the_chart_and_of_the_manifests_without_helm() {
     let cluster = exclusive();
     let plane = cluster.plane;
-    let namespaces = [NAMESPACE, "elsewhere", "monitoring"]
+    let namespaces = [NAMESPACE, "elsewhere", "monitoring", "argocd", "flux-system"]
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let needed = json!({"apiVersion": "v1", "kind": "List", "items": namespaces}).to_string();
     plane.kubectl(&["apply", "-f", "-"], Some(&needed)).unwrap();
@@ -97,6 +97,10 @@ async fn the_api_server_accepts_every_object_of_the_chart_and_of_the_manifests_w
         }
     }
     dry_run.takes(&deploy::example()).await.unwrap();
+    for example in ["argocd", "flux"] {
+        let manifests = shipped(&format!("examples/gitops/{example}.yaml"));
+        dry_run.takes(&manifests).await.unwrap_or_else(|error| panic!("{example}: {error}"));
+    }
     plane.kubectl(&["delete", "-f", "-"], Some(&definitions())).unwrap();
 }
 
@@ -125,6 +129,16 @@ fn policies_pass_the_crds_schema() {
             .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], Some(&policy))
             .unwrap_or_else(|error| panic!("{example}: {error}"));
     }
+    let recipes = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes")).unwrap();
+    let pages = recipes.map(|page| fs::read_to_string(page.unwrap().path()).unwrap());
+    let policy = |page: String| Some(page.split_once("\n# policy.yaml\n")?.1.split_once("\n```")?.0.to_owned());
+    let policies: Vec<String> = pages.filter_map(policy).collect();
+    assert!(policies.len() >= 20, "{} recipes", policies.len());
+    let policies = policies.join("\n---\n");
+    cluster
+        .plane
+        .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], Some(&policies))
+        .unwrap_or_else(|error| panic!("docs/recipes: {error}"));
     let unknown = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: x}\nspec: {rulez: []}\n";
     let error = cluster
         .plane

@@ -97,7 +97,7 @@ fn examples(guide: &str) -> BTreeMap<&str, (&str, &str)> {
 }
 
 /// Whether a text is as `pattern` says, in which `…` stands for anything.
-fn is_like(text: &str, pattern: &str) -> bool {
+pub(super) fn is_like(text: &str, pattern: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     for part in parts {
@@ -108,7 +108,7 @@ fn is_like(text: &str, pattern: &str) -> bool {
 }
 
 /// The words of a text, which is wrapped for a terminal.
-fn words(text: &str) -> String {
+pub(super) fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
