@@ -14,6 +14,9 @@ const TABLES: [(&str, usize); 5] = [
     ("OpenShift scripts for extra kubelet labels", 19),
 ];
 
+/// Pages that end with a table of their own, and have none here.
+const WITH_A_TABLE: [&str; 3] = ["from-label-scripts.md", "from-node-pool-labels.md", "from-node-ready-controllers.md"];
+
 fn page() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/migrating/README.md")).unwrap()
 }
@@ -54,7 +57,7 @@ fn every_tutorial_is_listed() {
     let names = fs::read_dir(folder.join("migrating")).unwrap().map(|entry| entry.unwrap().file_name());
     let tutorials: Vec<String> =
         names.map(|name| name.into_string().unwrap()).filter(|name| name != "README.md").collect();
-    assert_eq!(tutorials.len(), TABLES.len());
+    assert_eq!(tutorials.len(), TABLES.len() + WITH_A_TABLE.len());
     let (page, contents) = (page(), fs::read_to_string(folder.join("README.md")).unwrap());
     for tutorial in tutorials {
         assert!(page.contains(&format!("]({tutorial}) |")), "docs/migrating/README.md lacks {tutorial}");
