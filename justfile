@@ -45,7 +45,7 @@ workflows:
 
 # Write the files that are rendered from the code: CRD, manifests, references of the command line, of JSON output and of metrics, the table of reports. Those that helm renders from the chart need helm, or Go to build it
 [group('contribute')]
-generate: _cli_reference _json_reference _metrics_reference _keys_reference _table_of_reports _table_of_publishers (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
+generate: _cli_reference _json_reference _metrics_reference _keys_reference _table_of_reports _table_of_publishers _table_of_values (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
 
 # Write also what comes from the API server (the fields of a Node, the functions of its expressions) and from the CEL specification (its conformance tests): needs the control plane, and Go
 generate-all: generate _node_fields cel-conformance cel-environment
@@ -59,6 +59,9 @@ _cli_reference:
 _table_of_publishers:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact generated::the_table_of_publishers_has_their_keys
 
+_table_of_values:
+    NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact chart_values::the_table_of_the_charts_values_has_their_defaults_and_comments
+
 _json_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact output::the_page_about_json_output_is_what_the_schemas_say
 
@@ -67,12 +70,20 @@ _chart_files:
     command -v helm > /dev/null || PATH=$(tests/tools/build helm | tail -n 1):$PATH; \
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE=gate cargo test --quiet --test cluster -- --exact chart::snapshots::the_chart_renders_what_is_committed chart::deploy::the_manifests_without_helm_are_what_the_chart_renders
 
-# Write the definitions (CRDs) of the Prometheus operator and of cert-manager that the tests of the chart apply, of these versions of their Go modules
-definitions prometheus-operator="v0.85.0" cert-manager="v1.19.1":
-    directory() { go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'; }; \
-    NODEGATE_PROMETHEUS_OPERATOR=$(directory github.com/prometheus-operator/prometheus-operator@{{ prometheus-operator }})/example/prometheus-operator-crd \
-    NODEGATE_CERT_MANAGER=$(directory github.com/cert-manager/cert-manager@{{ cert-manager }})/deploy/crds \
-    cargo test --quiet --test cluster -- --exact chart::definitions::the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_uses
+# Write the definitions (CRDs) of other projects that the tests of the chart apply, of these versions of their Go modules. Flux's HelmRelease is generated from its types
+definitions prometheus-operator="v0.85.0" cert-manager="v1.19.1" argo-cd="v3.2.1" source-controller="v1.7.0" helm-controller="v1.3.0" controller-tools="v0.19.0":
+    rm -rf target/definitions
+    mkdir -p target/definitions
+    directory() { go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'; }; cd target/definitions; \
+    cp "$(directory github.com/prometheus-operator/prometheus-operator@{{ prometheus-operator }})"/example/prometheus-operator-crd/*.yaml .; \
+    cp "$(directory github.com/cert-manager/cert-manager@{{ cert-manager }})"/deploy/crds/*.yaml .; \
+    cp "$(directory github.com/argoproj/argo-cd/v3@{{ argo-cd }})/manifests/crds/application-crd.yaml" argoproj.io_applications.yaml; \
+    cp "$(directory github.com/fluxcd/source-controller@{{ source-controller }})"/config/crd/bases/*.yaml .; \
+    cp -r "$(directory github.com/fluxcd/helm-controller/api@{{ helm-controller }})" types; \
+    chmod -R u+w types; \
+    cd types; \
+    GOFLAGS=-mod=mod go run sigs.k8s.io/controller-tools/cmd/controller-gen@{{ controller-tools }} crd paths=./v2/... output:crd:dir=..
+    NODEGATE_DEFINITIONS=$PWD/target/definitions cargo test --quiet --test cluster -- --exact chart::definitions::the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_and_the_examples_use
 
 _metrics_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact metrics::the_tables_of_the_reference_are_what_the_code_registers
@@ -101,7 +112,7 @@ book:
 
 # Draw the README's picture from what the demo prints
 picture:
-    cargo run --quiet -- demo > target/demo.txt
+    cargo run --quiet -- demo --all > target/demo.txt
     awk -f docs/images/demo.awk target/demo.txt > target/demo.svg
     @mv target/demo.svg docs/images/demo.svg
 

@@ -32,7 +32,8 @@ fn every_example_passes_its_cases() {
     for example in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).unwrap() {
         let path = example.unwrap().path();
         let has_policy = path.join("policy.yaml").is_file();
-        let of_others = ["apply-job", "descheduler", "monitoring", "probe"].iter().any(|name| path.ends_with(name));
+        let of_others =
+            ["apply-job", "descheduler", "gitops", "monitoring", "probe"].iter().any(|name| path.ends_with(name));
         assert!(has_policy || !path.is_dir() || of_others, "{} has no policy", path.display());
         if has_policy {
             passes(path.to_str().unwrap());

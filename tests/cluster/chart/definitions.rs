@@ -1,4 +1,4 @@
-//! The definitions (CRDs) of the kinds of other projects that the chart may use.
+//! The definitions (CRDs) of the kinds of other projects that the chart and the examples use.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,17 @@ use super::items;
 
 /// The projects' own definitions, without descriptions. `just definitions` writes them.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/definitions.json");
-/// The directories that `just definitions` names, in its order, and what is taken from each.
-const SOURCES: [(&str, &[&str]); 2] = [
-    (
-        "NODEGATE_PROMETHEUS_OPERATOR",
-        &[
-            "monitoring.coreos.com_podmonitors",
-            "monitoring.coreos.com_prometheusrules",
-            "monitoring.coreos.com_servicemonitors",
-        ],
-    ),
-    ("NODEGATE_CERT_MANAGER", &["cert-manager.io_certificates", "cert-manager.io_issuers"]),
+/// Where `just definitions` has put the files of the projects, each named after its group and plural.
+const DIRECTORY: &str = "NODEGATE_DEFINITIONS";
+const USED: [&str; 8] = [
+    "monitoring.coreos.com_podmonitors",
+    "monitoring.coreos.com_prometheusrules",
+    "monitoring.coreos.com_servicemonitors",
+    "cert-manager.io_certificates",
+    "cert-manager.io_issuers",
+    "argoproj.io_applications",
+    "helm.toolkit.fluxcd.io_helmreleases",
+    "source.toolkit.fluxcd.io_ocirepositories",
 ];
 
 /// All of them as one List.
@@ -53,19 +53,15 @@ fn read(directory: &str, name: &str) -> Value {
 }
 
 #[test]
-fn the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_uses() {
-    if std::env::var_os(SOURCES[0].0).is_some() {
-        let found = SOURCES.iter().flat_map(|(variable, names)| {
-            let directory =
-                std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run `just definitions`"));
-            names.iter().map(move |name| read(&directory, name))
-        });
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": found.collect::<Vec<_>>()});
+fn the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_and_the_examples_use() {
+    if let Ok(directory) = std::env::var(DIRECTORY) {
+        let found = USED.map(|name| read(&directory, name));
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": found});
         fs::write(FILE, format!("{list}\n")).unwrap();
     }
-    let expected = SOURCES.iter().flat_map(|(_, names)| *names).map(|name| {
+    let expected = USED.map(|name| {
         let (group, plural) = name.split_once('_').unwrap();
         format!("{plural}.{group}")
     });
-    assert_eq!(names(), expected.collect::<Vec<_>>());
+    assert_eq!(names(), expected);
 }

@@ -173,3 +173,35 @@ fn artifact_hub_shows_the_kind_that_the_chart_installs_and_an_example_that_compi
     fs::write(file.path(), examples[0].to_string()).unwrap();
     run(nodegate().args(["check", "--exit-code"]).arg(file.path()), None).unwrap();
 }
+
+#[test]
+fn a_released_chart_says_where_it_is_from_which_image_it_runs_and_what_changed() {
+    if helm().is_none() {
+        return;
+    }
+    let dist = tempfile::tempdir().unwrap();
+    let mut release = Command::new("release/run");
+    release.arg("chart").current_dir(env!("CARGO_MANIFEST_DIR")).env("NODEGATE_DIST", dist.path());
+    release.envs([("REGISTRY", "registry.example"), ("REPOSITORY", "Owner/nodegate")]);
+    release.envs([("GITHUB_SERVER_URL", "https://git.example"), ("GITHUB_REPOSITORY", "Owner/nodegate")]);
+    run(&mut release, None).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let packed = dist.path().join(format!("nodegate-{version}.tgz"));
+    let file = run(Command::new("tar").arg("-xOzf").arg(packed).arg("nodegate/Chart.yaml"), None).unwrap();
+    let chart: Value = serde_saphyr::from_str(&file).unwrap();
+    assert_eq!(chart["home"], "https://git.example/Owner/nodegate");
+    let icon = chart["icon"].as_str().unwrap();
+    let icon = icon.strip_prefix(&format!("https://git.example/Owner/nodegate/raw/v{version}/")).unwrap();
+    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(icon).is_file(), "{icon}");
+    let annotation = |name: &str| -> Value {
+        serde_saphyr::from_str(chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap()).unwrap()
+    };
+    assert_eq!(annotation("images")[0]["image"], format!("registry.example/owner/nodegate:{version}"));
+    assert_eq!(annotation("crds")[0]["kind"], "NodePolicy", "what Chart.yaml itself has is still there");
+    let changes = annotation("changes");
+    assert!(items(&changes).len() > 4, "{changes}");
+    for change in items(&changes) {
+        let text = change.as_str().unwrap();
+        assert!(!text.contains("**") && !text.contains("](") && !text.contains('`'), "no markup: {text}");
+    }
+}

@@ -5,6 +5,7 @@ mod api_server;
 mod arming;
 mod definitions;
 mod deploy;
+mod gitops;
 mod hooks;
 mod krew;
 mod lifecycle;

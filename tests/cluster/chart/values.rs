@@ -17,6 +17,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
     let rules = json!({"rules": [{"name": "all", "priority": 20_000_000, "labels": {"tier": "any"}}]});
     BTreeMap::from([
         ("defaults", json!({})),
+        ("production", serde_saphyr::from_str(include_str!("../../../charts/nodegate/values-prod.yaml")).unwrap()),
         (
             "policies",
             json!({"policies": {"files": {"a.yaml": policy("a", rules), "b.yml": text}},
