@@ -1,7 +1,7 @@
-# Draws what `nodegate demo` prints as an SVG picture: the tables of both fleets, without machines that get the same as the one
+# Draws what `nodegate demo --all` prints as an SVG picture: the tables of both fleets, without machines that get the same as the one
 # before them, and the forbidden changes. Times are left out, so that the picture changes only when the output does.
 #
-#   nodegate demo | awk -f docs/images/demo.awk > docs/images/demo.svg      (`just picture` does it)
+#   nodegate demo --all | awk -f docs/images/demo.awk > docs/images/demo.svg      (`just picture` does it)
 #
 # Texts are cut into spans of one colour; a fixed `textLength` keeps columns aligned in every font.
 

@@ -82,8 +82,12 @@ fn the_expression_engine_knows_no_nodes() {
 /// Everything else would write through links, or leave half a file behind. The demo writes to a directory of its own.
 #[test]
 fn files_are_written_only_where_they_are_replaced_whole() {
-    const WRITERS: [&str; 3] =
-        ["src/cli/shared/whole_file.rs", "src/tls/certificates/directory.rs", "src/cli/look/demo/mod.rs"];
+    const WRITERS: [&str; 4] = [
+        "src/cli/shared/whole_file.rs",
+        "src/tls/certificates/directory.rs",
+        "src/cli/look/demo/mod.rs",
+        "src/cli/look/demo/steps.rs",
+    ];
     const WRITES: [&str; 6] =
         ["fs::write(", "fs::copy(", "File::create", "File::options", "OpenOptions", "NamedTempFile::new"];
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -2,24 +2,23 @@
 
 mod client;
 mod fleet;
+mod steps;
+mod text;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
-use client::{ApiServer, Written};
+use client::ApiServer;
 use fleet::FLEETS;
 
 use crate::cli::run::serve::{PendingTaintMode, Running, ServeConfig, start};
 use crate::cli::{Findings, shared::output};
-use nodegate_base::text::or_quotes;
-use nodegate_policy::simulate::{identity, node_name, taints};
+use nodegate_policy::simulate::{identity, node_name};
 use nodegate_policy::{Exemptions, PendingKey};
 use nodegate_stores::files::Sources;
 use nodegate_stores::inventory::RefresherConfig;
@@ -32,12 +31,13 @@ use nodegate_webhook::tls::Limits;
 /// register. Prints what the nodes get, re-creates a node, and tries forbidden changes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
+    /// Show each node with all that it gets, and every message as a whole
+    #[arg(long)]
+    all: bool,
     /// Keep the server running, and print commands to try
     #[arg(long)]
     keep: bool,
 }
-
-type User = (String, Vec<String>);
 
 pub(in crate::cli) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -46,7 +46,7 @@ pub(in crate::cli) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
         // Removed however the demo ends: it contains private keys.
         let directory = TemporaryDirectory::new()?;
         let running = tokio::select! {
-            shown = show(&directory) => shown?,
+            shown = show(&directory, args.all) => shown?,
             _ = terminate.recv() => bail!("the demo was terminated"),
             _ = interrupt.recv() => bail!("the demo was interrupted"),
         };
@@ -59,15 +59,12 @@ pub(in crate::cli) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
     })
 }
 
-/// Starts the server and shows everything.
-async fn show(directory: &TemporaryDirectory) -> anyhow::Result<Running> {
+/// Starts the server and shows what happens.
+async fn show(directory: &TemporaryDirectory, all: bool) -> anyhow::Result<Running> {
     let running = start(directory.config()?).await?;
     let mut api = ApiServer::connect(running.address, &directory.path().join("certs/ca.crt")).await?;
-    output::print_while_read("nodegate serves two example fleets over HTTPS, with certificates that it created.\n\n")?;
-    join_fleets(&mut api).await?;
-    add_role(&mut api).await?;
-    recreate_node(&mut api, directory, &running).await?;
-    show_denials(&mut api).await?;
+    let happened = steps::run(&mut api, directory, &running).await?;
+    output::print_while_read(&if all { text::all(&happened) } else { text::brief(&happened)? })?;
     Ok(running)
 }
 
@@ -118,169 +115,6 @@ impl TemporaryDirectory {
             drain_delay: Duration::ZERO,
         })
     }
-}
-
-fn milliseconds(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1e3)
-}
-
-/// The labels and taints that are in `after` and not in `before`, one per line.
-fn added(before: &Json, after: &Json) -> (String, String) {
-    let labels = after["metadata"]["labels"].as_object().into_iter().flatten();
-    let labels = labels.filter(|(key, value)| before["metadata"]["labels"].get(*key) != Some(value));
-    let labels: Vec<String> =
-        labels.map(|(key, value)| format!("{key}={}", or_quotes(value.as_str().unwrap_or_default()))).collect();
-    let known: BTreeSet<String> = taints(before).into_iter().collect();
-    let taints: Vec<String> = taints(after).into_iter().filter(|taint| !known.contains(taint)).collect();
-    (labels.join("\n"), taints.join("\n"))
-}
-
-fn audit(written: &Written, key: &str) -> String {
-    written.audit[key].as_str().unwrap_or_default().replace(',', "\n")
-}
-
-async fn join_fleets(api: &mut ApiServer) -> anyhow::Result<()> {
-    for fleet in &FLEETS {
-        let mut table = output::table(&["node", "labels it gets", "taints it gets", "deferred", "verdict", "time"]);
-        for node in fleet.nodes()? {
-            let kubelet = identity("kubelet", node_name(&node), &[]);
-            let written = api.write(&node, None, false, &kubelet).await?;
-            let (labels, taints, verdict) = match &written.outcome {
-                Ok(stored) => {
-                    let (labels, taints) = added(&node, stored);
-                    (labels, taints, "admitted".to_owned())
-                }
-                Err(denial) => (String::new(), String::new(), denial.clone()),
-            };
-            let time = milliseconds(written.time);
-            let deferred = audit(&written, "deferred");
-            let cells = [node_name(&node).to_owned(), labels, taints, deferred, verdict, time];
-            table.add_row_of_lines(cells.map(|cell| cell.lines().map(str::to_owned).collect()));
-        }
-        output::print_while_read(&format!(
-            "Fleet {}: every kubelet registers its node (examples/{}).\n\n{table}\n\n",
-            fleet.name, fleet.name
-        ))?;
-    }
-    output::print_while_read(
-        "Deferred: the controller sets role labels, because an API server rejects them in a kubelet's request.\n\
-         The GPU nodes register without nvidia.com/gpu in their capacity, because no driver runs yet.\n\n",
-    )
-}
-
-/// Shows a role label that adds another label in the same write.
-async fn add_role(api: &mut ApiServer) -> anyhow::Result<()> {
-    let name = "gpu-worker-0";
-    let worker =
-        FLEETS[1].nodes()?.into_iter().find(|node| node_name(node) == name).context("the fleet has that node")?;
-    let mut with_role = worker.clone();
-    with_role["metadata"]["labels"]["node-role.kubernetes.io/worker"] = json!("");
-    let admin = identity("admin", name, &[]);
-    let stored = api.write(&with_role, Some(&worker), false, &admin).await?.outcome.map_err(anyhow::Error::msg)?;
-    let (labels, _) = added(&with_role, &stored);
-    output::print_while_read(&format!(
-        "Roles: an administrator labels {name} as a worker (node-role.kubernetes.io/worker). The same write adds:\n\x20 {labels}\n\n"
-    ))
-}
-
-/// Shows a node whose persisted labels are restored.
-async fn recreate_node(api: &mut ApiServer, directory: &TemporaryDirectory, running: &Running) -> anyhow::Result<()> {
-    let name = "pgbee";
-    let registered =
-        FLEETS[0].nodes()?.into_iter().find(|node| node_name(node) == name).context("the fleet has that node")?;
-    let kubelet = identity("kubelet", name, &[]);
-    let joined = api.write(&registered, None, false, &kubelet).await?.outcome.map_err(anyhow::Error::msg)?;
-    let mut labelled = joined.clone();
-    labelled["metadata"]["labels"]["team.owner"] = json!("platform");
-    api.write(&labelled, Some(&joined), false, &identity("admin", name, &[]))
-        .await?
-        .outcome
-        .map_err(anyhow::Error::msg)?;
-    let state = json!({"nodeName": name, "labels": {"team.owner": "platform"}, "capturedAt": jiff::Timestamp::now().to_string()});
-    std::fs::write(directory.path().join("state").join(format!("{name}.json")), state.to_string())?;
-    wait_for_state(running).await?;
-    let again = api.write(&registered, None, false, &kubelet).await?;
-    let stored = again.outcome.map_err(anyhow::Error::msg)?;
-    output::print_while_read(&format!(
-        "Re-creation: an administrator set the label team.owner=platform on {name}; it is in saved state.\n\
-         The node is deleted, and its kubelet registers it again. The object that its CREATE returns has:\n\
-         \x20 team.owner={}\n\n",
-        stored["metadata"]["labels"]["team.owner"].as_str().unwrap_or("(missing)")
-    ))
-}
-
-/// Waits until the server has read the state directory, as its metric shows.
-async fn wait_for_state(running: &Running) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < deadline {
-        if running.metrics().lines().any(|line| line == "nodegate_saved_states 1") {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    anyhow::bail!("the server did not read the saved state")
-}
-
-/// Tries forbidden changes, and prints the outcome of each.
-async fn show_denials(api: &mut ApiServer) -> anyhow::Result<()> {
-    let registered = FLEETS[0]
-        .nodes()?
-        .into_iter()
-        .find(|node| node_name(node) == "thinkpad01")
-        .context("the fleet has that node")?;
-    let (kubelet, admin): (User, User) = (identity("kubelet", "thinkpad01", &[]), identity("admin", "thinkpad01", &[]));
-    let stored = api.write(&registered, None, false, &kubelet).await?.outcome.map_err(anyhow::Error::msg)?;
-    let with = |node: &Json, key: &str, value: &str| {
-        let mut node = node.clone();
-        node["metadata"]["labels"][key] = json!(value);
-        node
-    };
-    let tier = "hardware.tier";
-    let attempts: [(&str, Json, Option<&Json>, bool, &User); 4] = [
-        (
-            "an administrator sets a reserved label, node.kubernetes.io/kind=fast",
-            with(&stored, "node.kubernetes.io/kind", "fast"),
-            Some(&stored),
-            false,
-            &admin,
-        ),
-        (
-            "a kubelet registers itself with hardware.tier=dual-gpu",
-            with(&registered, tier, "dual-gpu"),
-            None,
-            false,
-            &kubelet,
-        ),
-        (
-            "a kubelet changes its hardware.tier to dual-gpu later",
-            with(&stored, tier, "dual-gpu"),
-            Some(&stored),
-            false,
-            &kubelet,
-        ),
-        (
-            "the same through nodes/status, which only the validating webhook receives",
-            with(&stored, tier, "dual-gpu"),
-            Some(&stored),
-            true,
-            &kubelet,
-        ),
-    ];
-    output::print_while_read("Forbidden changes to thinkpad01, whose tier is standard:\n")?;
-    for (what, node, old, status, user) in attempts {
-        let written = api.write(&node, old, status, user).await?;
-        let mut text = format!("- {what}\n");
-        match &written.outcome {
-            Err(denial) => text.push_str(&format!("  denied: {denial}\n")),
-            Ok(stored) => {
-                let tier = stored["metadata"]["labels"][tier].as_str().unwrap_or("(none)");
-                text.push_str(&format!("  admitted, corrected: hardware.tier={tier}\n"));
-            }
-        }
-        text.extend(written.warnings.iter().map(|warning| format!("  warning: {warning}\n")));
-        output::print_while_read(&text)?;
-    }
-    Ok(())
 }
 
 fn keep(directory: &TemporaryDirectory, running: &Running) -> anyhow::Result<()> {
