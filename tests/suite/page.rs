@@ -163,10 +163,11 @@ fn the_page_says_what_the_report_says() {
         "edge-01",
         "search/index-1 cpu-11",
         "(kubectl-label) user label node.example.com/tier &quot;standard&quot; → &quot;gpu&quot;",
-        "169550 EUR per month, plus 7 nodes without a price",
+        "169,550 EUR per month, plus 7 nodes without a price",
         "EUR per month by team.owner",
         // 9 nodes at 24.50 and 8 at 0.42 an hour; 3 have no price.
-        "research 20 2432 25088.0 96 223.86 163417.80 3",
+        "research 20 2,432 25,088.0 96 223.86 163,417.80 3",
+        "Nothing to report No node waits at a gate. No kubelet claimed what it may not set.",
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
     }

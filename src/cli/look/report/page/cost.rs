@@ -1,17 +1,16 @@
 //! What nodes have, and what they cost.
 
-use maud::{PreEscaped, html};
+use maud::html;
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::Cost;
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::parts::{BARS_MAX, fold, of_report, valued};
 use crate::cli::look::report::page::table::{Column, Rows, table};
-use crate::cli::look::report::page::{Section, Tile, text};
-use nodegate_base::text::counted;
+use crate::cli::look::report::page::{Content, Section, Tile, counted, separated, text};
 
 /// The resources and the price of the nodes, by a label.
-pub(super) fn section(label: &str, costs: &[Cost]) -> anyhow::Result<Section> {
+pub(super) fn section(label: &str, costs: &[Cost]) -> Section {
     let currency = text(costs.iter().find_map(|cost| cost.currency.as_deref()).unwrap_or_default());
     let priced = costs.iter().any(|cost| cost.per_hour.is_some());
     let unpriced: usize = costs.iter().filter_map(|cost| cost.unpriced).sum();
@@ -53,17 +52,18 @@ pub(super) fn section(label: &str, costs: &[Cost]) -> anyhow::Result<Section> {
             figure {
                 figcaption { (unit) " by " (label) }
                 div role="img" aria-label={ "Bar chart: " (unit) " by " (label) ". The table below has the numbers." } {
-                    (PreEscaped(charts::bars(&bars)?))
+                    (charts::bars(&bars))
                 }
             }
         }
         (numbers)
     };
     let what = if unpriced > 0 { format!("{unit}, plus {without}") } else { unit };
-    Ok(Section { id: "cost", title: "Cost", tile: Tile { number: sum, what, alert: false }, content })
+    let tile = Tile { number: sum, what, alert: false };
+    Section { id: "cost", title: "Cost", tile, content: Content::Shown(content) }
 }
 
 /// A sum, with decimal places only if it is small.
 fn brief(value: f64) -> String {
-    if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+    if value < 100.0 { format!("{value:.2}") } else { separated(&format!("{value:.0}")) }
 }

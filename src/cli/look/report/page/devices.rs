@@ -20,11 +20,12 @@ pub(super) fn devices(report: &Report, unknown: Option<&str>) -> Section {
     Listed {
         id: "devices",
         title: "GPU labels and devices",
-        tile: Tile::alert(report.devices.len(), "wrong label of a GPU", "wrong labels of GPUs").unless(unknown),
-        nothing: unknown.unwrap_or_default(),
+        tile: Tile::alert(report.devices.len(), "wrong label of a GPU", "wrong labels of GPUs"),
+        nothing: "No label of a GPU differs from the devices of its node.",
         caption: "Labels of GPUs, and what the ResourceSlices of their node say",
         columns: &["Node", "Label", "ResourceSlices"].map(Column::Text),
         rows: of_report(rows),
     }
     .section()
+    .unless(unknown)
 }

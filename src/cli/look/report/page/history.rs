@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::cli::look::history::{Entry, changed, keyed, who};
 use crate::cli::look::report::page::charts;
 use crate::cli::look::report::page::parts::figure;
 use crate::cli::look::report::page::table::{Column, Rows, table};
-use crate::cli::look::report::page::{Recorded, Section, Tile, minute, text};
-use nodegate_base::text::counted;
+use crate::cli::look::report::page::{Content, Recorded, Section, Tile, counted, minute, text};
 
 /// How many columns the chart has at most, not counting the first one, of which only a part is in the period.
 const COLUMNS: i64 = 48;
@@ -40,13 +39,13 @@ pub(super) fn section(recorded: &Recorded<'_>, now: Timestamp) -> anyhow::Result
     let all = format!("nodegate history --all --since {period:#}");
     let steps = Steps::of(*since, now);
     let list = table(caption, &columns, Rows { count: changes.len(), rows, all: all.clone() });
-    let content = html! {
-        @if changes.is_empty() { p { "No changes were recorded " (between) "." } }
-        @else {
+    let content = match changes.len() {
+        0 => Content::Nothing(format!("No changes were recorded {between}.")),
+        count => Content::Shown(html! {
             p.quiet { "Recorded " (between) ". nodegate keeps the last 50 changes of each node." }
             div.charts { (chart(changes, &steps, all)?) }
-            details { summary { (counted(changes.len(), "change", "changes")) } (list) }
-        }
+            details { summary { (counted(count, "change", "changes")) } (list) }
+        }),
     };
     let tile = Tile::plain(changes.len(), "recorded change", "recorded changes");
     Ok(Section { id: "history", title: "History", tile, content })
@@ -74,7 +73,7 @@ fn chart(changes: &[Entry], steps: &Steps, all: String) -> anyhow::Result<Markup
     let caption = format!("Changes per {}", steps.unit());
     let numbers = table(&caption, &columns, Rows { count: used.len(), rows, all });
     let summary = format!("Column chart: {}, a row for each way in which they came about.", caption.to_lowercase());
-    Ok(figure(&caption, charts::columns(&kinds, &ticks)?, &summary, numbers))
+    Ok(figure(&caption, PreEscaped(charts::columns(&kinds, &ticks)?), &summary, numbers))
 }
 
 /// The columns of the chart.

@@ -53,7 +53,26 @@ struct Section {
     id: &'static str,
     title: &'static str,
     tile: Tile,
-    content: Markup,
+    content: Content,
+}
+
+impl Section {
+    /// `unknown`: why it is not known what the section has, if it is not. Then that is shown, because it is no absence of findings.
+    fn unless(self, unknown: Option<&str>) -> Self {
+        let Self { id, title, tile, content } = self;
+        let content = match (unknown, content) {
+            (Some(why), Content::Nothing(_)) => Content::Shown(html! { p { (why) } }),
+            (_, content) => content,
+        };
+        Self { id, title, tile: tile.unless(unknown), content }
+    }
+}
+
+/// What a section has.
+enum Content {
+    Shown(Markup),
+    /// No findings, in a sentence. All such sections are one.
+    Nothing(String),
 }
 
 /// What the overview says of a section.
@@ -67,7 +86,11 @@ struct Tile {
 impl Tile {
     /// So many things that say something about the fleet.
     fn plain(count: usize, one: &str, more: &str) -> Self {
-        Self { number: count.to_string(), what: if count == 1 { one } else { more }.to_owned(), alert: false }
+        Self {
+            number: separated(&count.to_string()),
+            what: if count == 1 { one } else { more }.to_owned(),
+            alert: false,
+        }
     }
 
     /// So many things that should not be.
@@ -113,17 +136,37 @@ pub(super) fn html(page: &Page<'_>) -> anyhow::Result<String> {
                 nav aria-label="Overview" { (overview(&sections)) }
                 main id="main" tabindex="-1" {
                     @for Section { id, title, content, .. } in &sections {
-                        section id=(id) aria-labelledby={ (id) "-title" } {
-                            h2 id={ (id) "-title" } { (title) }
-                            (content)
+                        @if let Content::Shown(content) = content {
+                            section id=(id) aria-labelledby={ (id) "-title" } {
+                                h2 id={ (id) "-title" } { (title) }
+                                (content)
+                            }
                         }
                     }
+                    (without_findings(&sections))
                 }
                 footer { p { "Written by nodegate " (env!("CARGO_PKG_VERSION")) ". All times are UTC." } }
             }
         }
     };
     Ok(markup.into_string())
+}
+
+/// The sections that have nothing to show, each as a line.
+fn without_findings(sections: &[Section]) -> Markup {
+    let nothing = |section: &Section| match &section.content {
+        Content::Nothing(text) => Some((section.id, text.clone())),
+        Content::Shown(_) => None,
+    };
+    let lines: Vec<(&str, String)> = sections.iter().filter_map(nothing).collect();
+    html! {
+        @if !lines.is_empty() {
+            section aria-labelledby="nothing-title" {
+                h2 id="nothing-title" { "Nothing to report" }
+                ul { @for (id, text) in &lines { li id=(id) { (text) } } }
+            }
+        }
+    }
 }
 
 fn overview(sections: &[Section]) -> Markup {
@@ -147,6 +190,27 @@ fn text(text: &str) -> String {
     on_a_line(text).into_owned()
 }
 
+/// A number with commas between groups of three digits of its whole part; another text as it is.
+fn separated(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return number.to_owned();
+    }
+    let mut text = String::new();
+    for (at, digit) in whole.char_indices() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + rest
+}
+
+/// So many things, with separators in the number.
+fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{} {}", separated(&count.to_string()), if count == 1 { one } else { more })
+}
+
 /// A time to the minute, as in `2026-11-22 18:40`.
 fn minute(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M").to_string()
@@ -155,4 +219,25 @@ fn minute(time: Timestamp) -> String {
 /// The beginning of a hash.
 fn short(hash: &str) -> &str {
     hash.get(..19).unwrap_or(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_separators_and_other_texts_have_none() {
+        for (number, shown) in [
+            ("0", "0"),
+            ("999", "999"),
+            ("1000", "1,000"),
+            ("5352780.48", "5,352,780.48"),
+            ("", ""),
+            ("?", "?"),
+            ("600 s", "600 s"),
+            ("0.5", "0.5"),
+        ] {
+            assert_eq!(separated(number), shown);
+        }
+    }
 }

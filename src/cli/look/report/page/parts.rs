@@ -1,10 +1,10 @@
 //! What several sections are made of.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::cli::look::report::page::charts::Bar;
 use crate::cli::look::report::page::table::{Column, Rows, table};
-use crate::cli::look::report::page::{Section, Tile, text};
+use crate::cli::look::report::page::{Content, Section, Tile, separated, text};
 
 /// How many bars a chart has at most, the one for all others included.
 pub(super) const BARS_MAX: usize = 12;
@@ -12,11 +12,11 @@ pub(super) const BARS_MAX: usize = 12;
 pub(super) const REPORT: &str = "nodegate report -o json";
 
 /// A chart with the same values as a table, for those who cannot see the chart or want to copy them.
-pub(super) fn figure(caption: &str, svg: String, summary: &str, table: Markup) -> Markup {
+pub(super) fn figure(caption: &str, drawing: Markup, summary: &str, table: Markup) -> Markup {
     html! {
         figure {
             figcaption { (caption) }
-            div role="img" aria-label=(summary) { (PreEscaped(svg)) }
+            div role="img" aria-label=(summary) { (drawing) }
             details { summary { "As a table" span.unseen { ": " (caption) } } (table) }
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn valued(value: &str) -> String {
 pub(super) fn counted_bar(name: String, count: usize) -> Bar {
     #[expect(clippy::cast_precision_loss, reason = "no chart is as wide as that")]
     let value = count as f64;
-    Bar { name, value, shown: count.to_string() }
+    Bar { name, value, shown: separated(&count.to_string()) }
 }
 
 /// Makes one bar of the shortest ones if there are more than `max`.
@@ -45,7 +45,7 @@ pub(super) fn fold(bars: &mut Vec<Bar>, max: usize) {
     if bars.len() > max {
         let others = bars.split_off(max - 1);
         let value: f64 = others.iter().map(|bar| bar.value).sum();
-        bars.push(Bar { name: format!("({} others)", others.len()), value, shown: format!("{value:.0}") });
+        bars.push(Bar { name: format!("({} others)", others.len()), value, shown: separated(&format!("{value:.0}")) });
     }
 }
 
@@ -69,9 +69,9 @@ pub(super) struct Listed<'a, I> {
 impl<I: Iterator<Item = Vec<Markup>>> Listed<'_, I> {
     pub(super) fn section(self) -> Section {
         let Self { id, title, tile, nothing, caption, columns, rows } = self;
-        let content = html! {
-            @if rows.count == 0 { p { (nothing) } }
-            @else { (table(caption, columns, rows)) }
+        let content = match rows.count {
+            0 => Content::Nothing(nothing.to_owned()),
+            _ => Content::Shown(table(caption, columns, rows)),
         };
         Section { id, title, tile, content }
     }

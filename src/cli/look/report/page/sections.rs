@@ -12,10 +12,11 @@ use crate::cli::look::report::page::parts::{
     BARS_MAX, Listed, REPORT, counted_bar, figure, fold, numbers, of_report, ruled, valued,
 };
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
-use crate::cli::look::report::page::{Page, Section, Tile, claims, cost, devices, history, text, topologies};
+use crate::cli::look::report::page::{
+    Content, Page, Section, Tile, claims, cost, counted, devices, history, text, topologies,
+};
 use crate::cli::look::report::text::drifted;
 use crate::cli::look::report::{self, Source};
-use nodegate_base::text::counted;
 
 const NODES: Column<'_> = Column::Text("Nodes");
 const COUNT: Column<'_> = Column::Number("Count");
@@ -23,12 +24,12 @@ const COUNT: Column<'_> = Column::Number("Count");
 /// All sections, in their order.
 pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     let report = page.report;
-    let mut sections = vec![fleet(report)?];
+    let mut sections = vec![fleet(report)];
     if !report.pools.is_empty() {
         sections.extend([pools(report), claims::contradictions(report)]);
         sections.extend(claims::disagreements(report));
     }
-    sections.extend([violations(report)?, missing(report), drift(report), conflicts(report)]);
+    sections.extend([violations(report), missing(report), drift(report), conflicts(report)]);
     // Files do not say what the webhook and the controller did.
     if let Source::Cluster { left_alone_unknown, native_unknown, .. } = page.source {
         let native = native_failures(report, native_unknown.as_deref());
@@ -48,19 +49,18 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
         sections.push(history::section(recorded, page.now)?);
     }
     if let Some(first) = report.cost.first() {
-        sections.push(cost::section(&text(&first.label), &report.cost)?);
+        sections.push(cost::section(&text(&first.label), &report.cost));
     }
     Ok(sections)
 }
 
-fn fleet(report: &Report) -> anyhow::Result<Section> {
+fn fleet(report: &Report) -> Section {
     let figures = report.by.iter().map(|(label, values)| by_label(label, values, report.without.get(label).copied()));
-    let figures = figures.collect::<anyhow::Result<Vec<Markup>>>()?;
-    let content = html! {
-        @if figures.is_empty() { p { "No policy sets a label. To count the nodes by a label, use --by." } }
-        div.charts { @for figure in figures { (figure) } }
+    let content = match report.by.len() {
+        0 => Content::Nothing("No policy sets a label. To count the nodes by a label, use --by.".to_owned()),
+        _ => Content::Shown(html! { div.charts { @for figure in figures { (figure) } } }),
     };
-    Ok(Section { id: "fleet", title: "Nodes by label", tile: Tile::plain(report.nodes, "node", "nodes"), content })
+    Section { id: "fleet", title: "Nodes by label", tile: Tile::plain(report.nodes, "node", "nodes"), content }
 }
 
 fn pools(report: &Report) -> Section {
@@ -100,7 +100,7 @@ fn pools(report: &Report) -> Section {
     .section()
 }
 
-fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize>) -> anyhow::Result<Markup> {
+fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize>) -> Markup {
     let mut counts: Vec<(String, usize)> = values.iter().map(|(value, nodes)| (valued(value), *nodes)).collect();
     counts.sort_by(|(one, one_nodes), (other, other_nodes)| (other_nodes, one).cmp(&(one_nodes, other)));
     let without = without.filter(|without| *without > 0).map(|without| ("(no label)".to_owned(), without));
@@ -110,7 +110,7 @@ fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize
     let mut bars: Vec<Bar> = counts.into_iter().map(|(value, nodes)| counted_bar(value, nodes)).collect();
     fold(&mut bars, BARS_MAX - usize::from(without.is_some()));
     bars.extend(without.map(|(value, nodes)| counted_bar(value, nodes)));
-    Ok(figure(&text(label), charts::bars(&bars)?, &summary, numbers))
+    figure(&text(label), charts::bars(&bars), &summary, numbers)
 }
 
 /// What several nodes have in common, and their names; what most nodes have comes first.
@@ -120,7 +120,7 @@ fn grouped<'a, Key: Ord>(of_nodes: impl Iterator<Item = (Key, &'a str)>) -> Vec<
     groups
 }
 
-fn violations(report: &Report) -> anyhow::Result<Section> {
+fn violations(report: &Report) -> Section {
     let found = &report.violations;
     let by_rule = grouped(found.iter().map(|found| (ruled(&found.policy, &found.rule), &*found.node)));
     let by_rule: Vec<(String, usize)> = by_rule.into_iter().map(|(rule, nodes)| (rule, nodes.len())).collect();
@@ -134,15 +134,15 @@ fn violations(report: &Report) -> anyhow::Result<Section> {
         vec![html! { (rule) }, html! { (mode) }, html! { (message) }, html! { (names.len()) }, nodes(&names)]
     });
     let columns = [Column::Text("Rule"), Column::Text("Mode"), Column::Text("Finding"), COUNT, NODES];
-    let content = html! {
-        @if count == 0 { p { "No violations were found." } }
-        @else {
-            @let summary = "Bar chart: the number of nodes with findings, by rule.";
-            div.charts { (figure("Nodes with findings, by rule", charts::bars(&bars)?, summary, numbers)) }
+    let summary = "Bar chart: the number of nodes with findings, by rule.";
+    let content = match count {
+        0 => Content::Nothing("No violations were found.".to_owned()),
+        _ => Content::Shown(html! {
+            div.charts { (figure("Nodes with findings, by rule", charts::bars(&bars), summary, numbers)) }
             (table("Findings", &columns, Rows { count, rows, all: REPORT.to_owned() }))
-        }
+        }),
     };
-    Ok(Section { id: "violations", title: "Violations", tile: violations_tile(found), content })
+    Section { id: "violations", title: "Violations", tile: violations_tile(found), content }
 }
 
 /// The violations that are certain, and how many are not.
@@ -227,17 +227,17 @@ fn left_alone(report: &Report, unknown: Option<&str>) -> Section {
             html! { (text(writers)) },
         ]
     });
-    let tile = Tile::alert(report.left_alone.len(), "key not repaired", "keys not repaired");
     Listed {
         id: "left-alone",
         title: "Keys that are not repaired",
-        tile: tile.unless(unknown),
-        nothing: unknown.unwrap_or("The controller leaves no keys alone."),
+        tile: Tile::alert(report.left_alone.len(), "key not repaired", "keys not repaired"),
+        nothing: "The controller leaves no keys alone.",
         caption: "The controller leaves these keys alone, because other writers keep reverting them",
         columns: &["Node", "Key", "Policy", "Last reverted by"].map(Column::Text),
         rows: of_report(rows),
     }
     .section()
+    .unless(unknown)
 }
 
 fn gates(report: &Report) -> Section {
@@ -286,25 +286,24 @@ fn native_failures(report: &Report, unknown: Option<&str>) -> Section {
     let rows = report.native_failures.iter().map(|NativeFailure { policy, error_type, count }| {
         vec![html! { (text(policy)) }, html! { (text(error_type)) }, html! { (count) }]
     });
-    let tile = Tile::alert(report.native_failures.len(), "failing native policy", "failing native policies");
     Listed {
         id: "native",
         title: "Native policies that fail",
-        tile: tile.unless(unknown),
-        nothing: unknown
-            .unwrap_or("The API server could evaluate all native policies of nodegate since it was started."),
+        tile: Tile::alert(report.native_failures.len(), "failing native policy", "failing native policies"),
+        nothing: "The API server could evaluate all native policies of nodegate since it was started.",
         caption: "Native policies that the API server could not evaluate since it was started",
         columns: &[Column::Text("Policy"), Column::Text("Error"), COUNT],
         rows: of_report(rows),
     }
     .section()
+    .unless(unknown)
 }
 
 fn unmanaged(report: &Report) -> Section {
     let names: Vec<&str> = report.unmanaged.iter().map(String::as_str).collect();
-    let content = html! {
-        @if names.is_empty() { p { "Every node gets something from a rule." } }
-        @else { p { "No rule assigns anything to:" } (nodes(&names)) }
+    let content = match names.len() {
+        0 => Content::Nothing("Every node gets something from a rule.".to_owned()),
+        _ => Content::Shown(html! { p { "No rule assigns anything to:" } (nodes(&names)) }),
     };
     let tile = Tile::alert(names.len(), "node without a rule", "nodes without a rule");
     Section { id: "unmanaged", title: "Nodes without a rule", tile, content }

@@ -1,9 +1,8 @@
 //! Tables of the page.
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
-use crate::cli::look::report::page::text;
-use nodegate_base::text::counted;
+use crate::cli::look::report::page::{counted, separated, text};
 
 /// How many rows a table has at most. A browser shows a page with more of them slowly, and nobody reads them.
 const ROWS_MAX: usize = 300;
@@ -23,6 +22,13 @@ impl Column<'_> {
     fn name(&self) -> &str {
         match self {
             Self::Text(name) | Self::Number(name) => name,
+        }
+    }
+
+    fn shown(&self, cell: Markup) -> Markup {
+        match self {
+            Self::Text(_) => cell,
+            Self::Number(_) => PreEscaped(separated(&cell.into_string())),
         }
     }
 
@@ -62,9 +68,9 @@ pub(super) fn table(caption: &str, columns: &[Column<'_>], rows: Rows<impl Itera
                     tr role="row" {
                         @for (at, (column, cell)) in columns.iter().zip(row).enumerate() {
                             @if at == 0 {
-                                th class=[column.class()] role="rowheader" scope="row" data-column=(column.name()) { (cell) }
+                                th class=[column.class()] role="rowheader" scope="row" data-column=(column.name()) { (column.shown(cell)) }
                             } @else {
-                                td class=[column.class()] role="cell" data-column=(column.name()) { (cell) }
+                                td class=[column.class()] role="cell" data-column=(column.name()) { (column.shown(cell)) }
                             }
                         }
                     }
