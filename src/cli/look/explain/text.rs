@@ -234,7 +234,7 @@ fn removed_when(removed: &RemovedWhen) -> String {
             "when the controller may remove keys again, or with `nodegate apply --confirm`: no rule assigns it anymore, but the controller holds removals back".to_owned()
         }
         RemovalCause::ResultIsKnown => "not before it is known whether a rule assigns it".to_owned(),
-        RemovalCause::NothingIsDeferred => "when nothing is deferred anymore (it is the pending taint)".to_owned(),
+        RemovalCause::NothingIsDeferred => "when nothing is deferred anymore and no gate holds the node (it is the pending taint)".to_owned(),
         RemovalCause::Stripped => "with the controller's next write, because a kubelet may not set it".to_owned(),
     }
 }

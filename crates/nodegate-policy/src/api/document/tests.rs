@@ -20,6 +20,25 @@ fn an_error_in_a_file_names_the_file_and_the_position() {
 }
 
 #[test]
+fn an_object_of_another_kind_is_named_with_what_to_give_instead() {
+    let (documents, errors) = parsed("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n");
+    assert!(documents.is_empty());
+    assert_eq!(
+        errors,
+        [
+            "p.yaml:2:7: kind: this is a Node, not a NodePolicy; give a file with NodePolicies; `nodegate plan --policy POLICY FILE` reads nodes"
+        ]
+    );
+    let (_, errors) = parsed("apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n");
+    assert_eq!(errors, ["p.yaml:2:7: kind: this is a Pod, not a NodePolicy; give files with NodePolicies"]);
+    // A kind of another group of the same name, and a version of this one, are judged as what they claim to be.
+    for of_its_own in ["apiVersion: example.com/v1\nkind: NodePolicy\n", "apiVersion: nodegate.dev/v9\nkind: Other\n"] {
+        let (_, errors) = parsed(of_its_own);
+        assert!(!errors.is_empty() && errors.iter().all(|error| !error.contains("not a NodePolicy")), "{errors:?}");
+    }
+}
+
+#[test]
 fn an_error_after_the_tree_was_given_up_has_the_same_position_and_entry() {
     let text = "kind: List\nitems:\n  - {apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: a}, spec: {}}\n  \
                 - apiVersion: nodegate.dev/v1alpha1\n    kind: NodePolicy\n    metadata: {name: b}\n    spec:\n      rules:\n        \
