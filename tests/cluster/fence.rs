@@ -223,7 +223,7 @@ async fn nodegates_account_can_write_only_generations_of_policies_and_its_own_re
     let (guard, configurations) = install(plane);
     let reports = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/openreports.io_clusterreports.yaml");
     plane.kubectl(&["apply", "-f", reports], None).unwrap();
-    plane.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "-f", reports], None).unwrap();
+    plane.until_established(&["-f", reports]);
     let client = thief(plane).await;
     until_fenced(&client).await;
     let of = |client: kube::Client, kind: &str| -> Api<DynamicObject> {

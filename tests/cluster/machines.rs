@@ -40,7 +40,7 @@ impl<'a> Provisioners<'a> {
             .map(|name| format!("{}/tests/data/provisioners/{name}.yaml", env!("CARGO_MANIFEST_DIR")));
         for file in &files {
             plane.kubectl(&["apply", "--server-side", "-f", file], None).unwrap();
-            plane.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "-f", file], None).unwrap();
+            plane.until_established(&["-f", file]);
         }
         Self { plane }
     }

@@ -35,11 +35,7 @@ async fn violations_of_nodes_are_reported_while_they_last() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(DEFINITION)).unwrap();
-    eventually("the definition is established", async || {
-        let established = ["wait", "--for=condition=Established", "--timeout=20s", "crd/clusterreports.openreports.io"];
-        plane.kubectl(&established, None)
-    })
-    .await;
+    plane.until_established(&["crd/clusterreports.openreports.io"]);
     for name in ["reported-1", "reported-2", "reported-3"] {
         admin.delete(name).await;
     }

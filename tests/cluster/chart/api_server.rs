@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::definitions::{self, definitions};
 use super::{NAMESPACE, deploy, manifests, value_sets};
 use crate::control_plane::{ControlPlane, exclusive};
-use crate::eventually::eventually_blocking;
 
 fn shipped(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -77,10 +76,7 @@ async fn the_api_server_accepts_every_object_of_the_chart_and_of_the_manifests_w
     plane.kubectl(&["apply", "-f", "-"], Some(&needed)).unwrap();
     plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&definitions())).unwrap();
     for name in definitions::names() {
-        let definition = format!("crd/{name}");
-        // Right after it was made it has no conditions yet, which `kubectl wait` takes for an error.
-        let wait = ["wait", "--for=condition=Established", "--timeout=5s", &definition];
-        eventually_blocking(&format!("{name} is established"), || plane.kubectl(&wait, None));
+        plane.until_established(&[&format!("crd/{name}")]);
     }
     let dry_run = DryRun::at(plane).await;
     for (name, values) in value_sets() {

@@ -6,7 +6,6 @@ use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::node;
 use super::super::requester::Requester;
 use super::run;
-use crate::eventually::eventually_blocking;
 use crate::shared::output::assert_conforms;
 
 const OLD: &str = "used.example/tier";
@@ -75,9 +74,7 @@ fn install_node_pools(plane: &ControlPlane) {
         "spec": {"group": "karpenter.sh", "scope": "Cluster", "names": names,
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
     plane.kubectl(&["apply", "-f", "-"], Some(&definition.to_string())).unwrap();
-    // Right after it was made it has no conditions yet, which `kubectl wait` takes for an error.
-    let wait = ["wait", "--for=condition=Established", "--timeout=5s", "crd/nodepools.karpenter.sh"];
-    eventually_blocking("the definition is established", || plane.kubectl(&wait, None));
+    plane.until_established(&["crd/nodepools.karpenter.sh"]);
 }
 
 #[tokio::test]

@@ -125,17 +125,23 @@ impl ControlPlane {
     pub(crate) fn install_definition(&self) {
         let crd = concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml");
         self.kubectl(&["apply", "--server-side", "-f", crd], None).unwrap();
+        self.until_established(&["crd/nodepolicies.nodegate.dev"]);
         let deadline = Instant::now() + Duration::from_secs(30);
-        // Right after it was made it has no conditions yet, which `kubectl wait` takes for an error.
-        let wait = ["wait", "--for=condition=Established", "--timeout=5s", "crd/nodepolicies.nodegate.dev"];
-        while let Err(error) = self.kubectl(&wait, None) {
-            assert!(Instant::now() < deadline, "{error}");
-            thread::sleep(Duration::from_millis(200));
-        }
         // Right after a definition of this name was deleted, its objects may not be served yet.
         while let Err(error) = self.kubectl(&["get", "nodepolicies.nodegate.dev"], None) {
             assert!(Instant::now() < deadline, "{error}");
             thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until definitions are served, which `kubectl` finds by these arguments. Right after one was made it has no conditions
+    /// yet, which `kubectl wait` takes for an error.
+    pub(crate) fn until_established(&self, definitions: &[&str]) {
+        let deadline = Instant::now() + Duration::from_secs(90);
+        let wait = [&["wait", "--for=condition=Established", "--timeout=5s"], definitions].concat();
+        while let Err(error) = self.kubectl(&wait, None) {
+            assert!(Instant::now() < deadline, "{error}");
+            thread::sleep(Duration::from_millis(200));
         }
     }
 
@@ -185,7 +191,7 @@ impl ControlPlane {
             let file = definition.unwrap().path();
             let file = file.to_str().unwrap();
             self.kubectl(&["apply", "--server-side", "-f", file], None).unwrap();
-            self.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "-f", file], None).unwrap();
+            self.until_established(&["-f", file]);
         }
     }
 
