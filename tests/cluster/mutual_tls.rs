@@ -16,6 +16,7 @@ use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 use crate::authority::{self, Authority, Identity};
 use crate::eventually::{eventually, holds};
+use crate::shared::guides::block;
 
 const DOCUMENTED: &str = include_str!("../../docs/guides/mutual-tls.md");
 /// Where the documentation has the API server's files.
@@ -26,10 +27,7 @@ const SERVICE: &str = "nodegate.nodegate.svc";
 
 /// The YAML block of a documented file.
 fn documented(file: &str) -> Value {
-    let begin = format!("```yaml\n# {DIRECTORY}/{file}\n");
-    let (_, block) = DOCUMENTED.split_once(&begin).unwrap_or_else(|| panic!("docs/guides/mutual-tls.md has no {file}"));
-    let (block, _) = block.split_once("\n```").unwrap();
-    serde_saphyr::from_str(block).unwrap()
+    serde_saphyr::from_str(&block("mutual-tls", &format!("# {DIRECTORY}/{file}\n"))).unwrap()
 }
 
 /// The files of the API server and of nodegate.

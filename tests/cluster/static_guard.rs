@@ -11,17 +11,16 @@ use crate::control_plane::{ApiServer, ControlPlane, exclusive, run};
 use crate::eventually::{eventually, holds};
 use crate::keeping::node;
 use crate::requester::{Requester, label};
+use crate::shared::guides::block_of;
 
-const DOCUMENT: &str = include_str!("../../docs/reference/native-policies.md");
+const DOCUMENT: &str = "docs/reference/native-policies.md";
 const DIRECTORY: &str = "/etc/kubernetes/nodegate";
 const ACCOUNT: (&str, &[&str]) =
     ("system:serviceaccount:nodegate:nodegate", &["system:serviceaccounts", "system:masters"]);
 
 /// The block of the document that contains a text, with this directory instead of the documented one.
 fn documented(part: &str, directory: &Path) -> String {
-    let blocks = DOCUMENT.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap().1);
-    let block = blocks.into_iter().find(|block| block.contains(part)).unwrap();
-    block.replace(DIRECTORY, &directory.display().to_string())
+    block_of(DOCUMENT, part).replace(DIRECTORY, &directory.display().to_string())
 }
 
 /// Writes the files by the documented commands, as a person types them, from these policies.
@@ -37,7 +36,7 @@ fn write(directory: &Path, policy: &str) {
 /// An API server with the documented configuration; nothing if this version reads no policies from files.
 fn started(plane: &ControlPlane, directory: &Path) -> Option<ApiServer> {
     let flag = format!("--admission-control-config-file={DIRECTORY}/admission.yaml");
-    assert!(DOCUMENT.contains(&format!("`{flag}`")));
+    assert!(include_str!("../../docs/reference/native-policies.md").contains(&format!("`{flag}`")));
     let version: Value = serde_json::from_str(&plane.kubectl(&["get", "--raw", "/version"], None).unwrap()).unwrap();
     if version["minor"].as_str().unwrap().parse::<u32>().unwrap() < 37 {
         return None;

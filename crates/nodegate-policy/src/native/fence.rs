@@ -5,8 +5,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::native::guard::static_name;
-use crate::native::objects::match_condition;
+use crate::native::objects::{as_static_manifests, match_condition};
 use crate::native::terms::formula::{list, quote};
 
 /// The options of the fence.
@@ -46,15 +45,7 @@ pub fn fence(options: &FenceOptions) -> Vec<Json> {
 
 /// The [`fence`] as static manifests of the API server, which no request can change or delete (KEP-5793).
 pub fn static_fence(options: &FenceOptions) -> Vec<Json> {
-    let mut objects = fence(options);
-    for object in &mut objects {
-        for field in ["/metadata/name", "/spec/policyName"] {
-            if let Some(name) = object.pointer_mut(field) {
-                *name = json!(static_name(name.as_str().unwrap_or_default()));
-            }
-        }
-    }
-    objects
+    as_static_manifests(fence(options))
 }
 
 fn validation(expression: String, what: &str) -> Json {

@@ -1,8 +1,8 @@
 //! The guard: the keys that a kubelet may not set on its own node, as native policies that fail closed while nodegate is down.
 //!
-//! The policies do not depend on what is in force. The keys that the policies in force protect and persist are in annotations of nodegate's own
-//! validating webhook configuration ([`guard_parameters`]), so nodegate needs no permission for admission policies. They are not
-//! in a ConfigMap, because the API server (1.36) stops watching ConfigMaps for good once no policy uses them as parameters. A
+//! The policies do not depend on what is in force. The keys that the policies in force protect and persist are in annotations of
+//! nodegate's own validating webhook configuration ([`guard_parameters`]), so nodegate needs no permission for admission policies.
+//! They are not in a ConfigMap, because the API server (1.36) stops watching ConfigMaps for good once no policy uses them as parameters. A
 //! guard that is deleted and created again would then use outdated parameters. Webhook configurations are always watched. In static
 //! manifests of the API server, the keys are in the expressions, because those may refer to no object.
 //!
@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 
 use crate::keys::programs;
 use crate::keys::restriction::RECONCILED_LABELS;
-use crate::native::objects::match_condition;
+use crate::native::objects::{as_static_manifests, match_condition};
 use crate::native::terms::formula::{is_own, list, quote};
 use crate::native::terms::request::KUBELET;
 
@@ -53,14 +53,6 @@ pub enum Parameters {
 }
 
 impl GuardOptions {
-    /// The name of an object. The API server requires the suffix of static manifests, and refuses it for all others.
-    fn object(&self, suffix: &str) -> String {
-        match self.parameters {
-            Parameters::Of(_) => format!("{}-{suffix}", self.name),
-            Parameters::Fixed(_) => static_name(&format!("{}-{suffix}", self.name)),
-        }
-    }
-
     /// CEL for the lines of a parameter.
     fn lines(&self, key: &str) -> String {
         match &self.parameters {
@@ -70,12 +62,6 @@ impl GuardOptions {
             Parameters::Fixed(texts) => list(texts.get(key).map_or("", String::as_str).lines()),
         }
     }
-}
-
-/// The name of an object in a static manifest (`StaticConfigSuffix` in pkg/admission/plugin/manifest/validation.go of the API
-/// server).
-pub(super) fn static_name(name: &str) -> String {
-    format!("{name}.static.k8s.io")
 }
 
 /// Versions of `MutatingAdmissionPolicy`.
@@ -104,12 +90,16 @@ impl MutatingVersion {
 pub fn guard(options: &GuardOptions) -> Vec<Json> {
     let both = [Guarded::Own, Guarded::Named];
     let validating = both.into_iter().flat_map(|guarded| validating(options, guarded));
-    let validating = validating.chain(evidence_policy_named(options.object(EVIDENCE)));
+    let validating = validating.chain(evidence_policy(&options.name));
     let mutating = options.mutating.into_iter().flat_map(|version| {
         let keys = both.into_iter().flat_map(move |guarded| joining::mutating(options, version, guarded));
         keys.chain(joining::evidence_mutation(options, version).into_iter().flatten())
     });
-    validating.chain(mutating).collect()
+    let objects = validating.chain(mutating).collect();
+    match options.parameters {
+        Parameters::Of(_) => objects,
+        Parameters::Fixed(_) => as_static_manifests(objects),
+    }
 }
 
 /// The suffix of the name of the policy about evidence for pools.
@@ -117,12 +107,8 @@ const EVIDENCE: &str = "guard-evidence";
 
 /// The policy that admits only true evidence for pools, and its binding. The names of both begin with `name`.
 pub fn evidence_policy(name: &str) -> [Json; 2] {
-    evidence_policy_named(format!("{name}-{EVIDENCE}"))
-}
-
-fn evidence_policy_named(name: String) -> [Json; 2] {
     let spec = evidence::spec(&match_constraints("CREATE", &["nodes"]));
-    with_binding(name, None, ("admissionregistration.k8s.io/v1", "Validating"), spec)
+    with_binding(format!("{name}-{EVIDENCE}"), None, ("admissionregistration.k8s.io/v1", "Validating"), spec)
 }
 
 /// The keys that a kubelet may not set, by their source.
@@ -289,7 +275,7 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
         "validations": validations,
     });
     with_binding(
-        options.object(guarded.suffix()),
+        name_of(options, guarded),
         parameters_of(options, guarded),
         ("admissionregistration.k8s.io/v1", "Validating"),
         spec,
@@ -300,6 +286,10 @@ fn match_constraints(operation: &str, resources: &[&str]) -> Json {
     json!({"matchPolicy": "Equivalent", "resourceRules": [{
         "apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": resources, "scope": "Cluster",
     }]})
+}
+
+fn name_of(options: &GuardOptions, guarded: Guarded) -> String {
+    format!("{}-{}", options.name, guarded.suffix())
 }
 
 /// The webhook configuration with the parameters, for a policy that has some there.

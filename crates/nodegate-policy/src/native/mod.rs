@@ -22,7 +22,7 @@ use terms::selection::Selection;
 pub use fence::{FenceOptions, fence, static_fence};
 pub use guard::{GuardOptions, MutatingVersion, Parameters, evidence_policy, guard, guard_parameters};
 pub use objects::{FailurePolicy, LeftOut, NativeOptions};
-pub use terms::request::{CAN_MATTER, CONTROL_PLANE, KUBELET};
+pub use terms::request::{CAN_MATTER, KUBELET, control_plane};
 
 /// Native policies, and what is not exported.
 #[derive(Clone, Debug, Default)]

@@ -78,6 +78,19 @@ pub(in crate::native) fn match_constraints(resources: &[&str]) -> Json {
     }]})
 }
 
+/// Policies and bindings as static manifests of the API server, which requires this suffix of their names, and refuses it for all
+/// others (`StaticConfigSuffix` in pkg/admission/plugin/manifest/validation.go).
+pub(in crate::native) fn as_static_manifests(mut objects: Vec<Json>) -> Vec<Json> {
+    for object in &mut objects {
+        for field in ["/metadata/name", "/spec/policyName"] {
+            if let Some(name) = object.pointer_mut(field) {
+                *name = json!(format!("{}.static.k8s.io", name.as_str().unwrap_or_default()));
+            }
+        }
+    }
+    objects
+}
+
 pub(in crate::native) fn match_condition(name: &str, expression: impl Into<String>) -> Json {
     json!({"name": name, "expression": expression.into()})
 }

@@ -13,7 +13,7 @@ use kube::api::ObjectMeta;
 use crate::cli::more::render::{Namespaced, document, namespaced};
 use crate::cli::shared::failure_policy;
 use crate::cli::shared::output;
-use nodegate_policy::native::{CAN_MATTER, CONTROL_PLANE, FailurePolicy, KUBELET, guard_parameters};
+use nodegate_policy::native::{CAN_MATTER, FailurePolicy, KUBELET, control_plane, guard_parameters};
 use nodegate_stores::files::Sources;
 
 #[derive(Debug, clap::Args)]
@@ -256,7 +256,7 @@ fn policy_webhook(client: &WebhookClientConfig) -> ValidatingWebhook {
 /// Matches requesters whose writes pass while nodegate is unavailable, in CEL: kubelets, the control plane's
 /// controllers, and members of break-glass groups.
 fn spared(groups: &[String]) -> String {
-    let always = format!("{KUBELET} || {CONTROL_PLANE}");
+    let always = format!("{KUBELET} || {}", control_plane());
     if groups.is_empty() {
         return always;
     }

@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 
 use super::{EVIDENCE, GuardOptions, Guarded, MutatingVersion, Names, Parameters, evidence};
-use super::{as_json, field_variables, match_constraints, parameters_of, with_binding};
+use super::{as_json, field_variables, match_constraints, name_of, parameters_of, with_binding};
 use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::decide::marks::admission::{ADMISSION, REJECTED_MAX};
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
@@ -20,7 +20,8 @@ pub(super) fn evidence_mutation(options: &GuardOptions, version: MutatingVersion
     let Parameters::Of(configuration) = &options.parameters else { return None };
     let (variables, patch) = evidence::mutation(options.lines(ASKED));
     let kind = (version.api_version(), "Mutating");
-    Some(with_binding(options.object(EVIDENCE), Some(configuration), kind, mutation_spec(variables, patch)))
+    let name = format!("{}-{EVIDENCE}", options.name);
+    Some(with_binding(name, Some(configuration), kind, mutation_spec(variables, patch)))
 }
 
 /// The spec of a mutating policy about the node of a joining kubelet.
@@ -105,5 +106,5 @@ pub(super) fn mutating(options: &GuardOptions, version: MutatingVersion, guarded
     });
     let spec = mutation_spec(variables, patches.join(" + "));
     let kind = (version.api_version(), "Mutating");
-    with_binding(options.object(guarded.suffix()), parameters_of(options, guarded), kind, spec)
+    with_binding(name_of(options, guarded), parameters_of(options, guarded), kind, spec)
 }

@@ -1,10 +1,17 @@
 //! CEL about requests, for match conditions of webhooks and native policies.
 
+use crate::keys::control_plane;
+use crate::native::terms::formula::{list, quote};
+
 /// Whether the requester is a kubelet.
 pub const KUBELET: &str = r#"(request.userInfo.username.startsWith("system:node:") && "system:nodes" in request.userInfo.?groups.orValue([]))"#;
 
-/// Whether the requester is one of the control plane's own writers.
-pub const CONTROL_PLANE: &str = r#"request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager", "eks:cloud-controller-manager", "k3s-cloud-controller-manager", "rke2-cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#;
+/// CEL for whether the requester is one of the control plane's own writers.
+pub fn control_plane() -> String {
+    let named = list(control_plane::USERS);
+    let accounts = quote(control_plane::ACCOUNTS);
+    format!("request.userInfo.username in {named} || request.userInfo.username.startsWith({accounts})")
+}
 
 /// Whether an UPDATE can affect a decision: it changes a fact about the node that rules read, but for those that change often and can
 /// wait for the controller. Heartbeats go to `nodes/status` and do not arrive here. Taints of node conditions change

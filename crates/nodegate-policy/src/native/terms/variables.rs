@@ -8,7 +8,7 @@ use crate::keys::Field;
 use crate::keys::control_plane::ELSEWHERE;
 use crate::native::terms::formula::{Formula, is_own, list, quote};
 use crate::native::terms::matching::{self, labels_of};
-use crate::native::terms::request::{CONTROL_PLANE, KUBELET};
+use crate::native::terms::request::{self, KUBELET};
 use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value, variable_name};
 use crate::native::terms::subject::Subject;
 use crate::set::rule::Strength;
@@ -113,7 +113,7 @@ fn not_pending(pending: &PendingTaints) -> String {
 
 /// Whether the requester is the control plane, or a part of it that is elsewhere.
 fn control_plane() -> String {
-    format!("{CONTROL_PLANE} || request.userInfo.username in {}", list(ELSEWHERE))
+    format!("{} || request.userInfo.username in {}", request::control_plane(), list(ELSEWHERE))
 }
 
 /// Whether the node has been Ready for two minutes by the kubelet's clock.
