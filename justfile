@@ -1,5 +1,8 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
+# Of the recipes that print how long something takes: `just profile=dev proofs` compiles less and shows the same otherwise
+profile := "release"
+
 # List what a contributor needs
 [private]
 default:
@@ -158,19 +161,19 @@ soak minutes="12":
 
 # Let so many nodes of four pools join by each source of proof, a tenth of them forged: no forged one gets anything of another pool, and each is told. Prints how long the honest ones take
 proofs joins="1000":
-    NODEGATE_JOINS={{ joins }} cargo test --release --test cluster -- --nocapture --ignored --exact proofs::a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_pool
+    NODEGATE_JOINS={{ joins }} cargo test --profile {{ profile }} --test cluster -- --nocapture --ignored --exact proofs::a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_pool
 
 # Let the real Karpenter launch machines for bursts of pods that need what nodegate adds, with nodegate and without it: it launches the same, and disrupts none
 autoscalers bursts="2" burst="50":
-    NODEGATE_KARPENTER=$(tests/tools/karpenter/build | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 karpenter::
+    NODEGATE_KARPENTER=$(tests/tools/karpenter/build | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --profile {{ profile }} --test cluster -- --nocapture --ignored --test-threads 1 karpenter::
 
 # The same with the real Cluster Autoscaler. `checkout` is one of its repository, of the tag cluster-autoscaler-1.36.1: no Go module proxy serves it
 cluster-autoscaler checkout bursts="2" burst="50":
-    NODEGATE_CLUSTER_AUTOSCALER=$(tests/tools/cluster-autoscaler/build {{ checkout }} | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 cluster_autoscaler::
+    NODEGATE_CLUSTER_AUTOSCALER=$(tests/tools/cluster-autoscaler/build {{ checkout }} | tail -n 1) NODEGATE_BURSTS={{ bursts }} NODEGATE_BURST={{ burst }} cargo test --profile {{ profile }} --test cluster -- --nocapture --ignored --test-threads 1 cluster_autoscaler::
 
 # Let gangs wait with the real Kueue and scheduler while the nodes of four racks join at once, as in the guide about topologies: no pod comes to a node before its place is known
 kueue:
-    NODEGATE_KUEUE=$(tests/tools/kueue/build | tail -n 1) cargo test --release --test cluster -- --nocapture --ignored --test-threads 1 kueue::
+    NODEGATE_KUEUE=$(tests/tools/kueue/build | tail -n 1) cargo test --profile {{ profile }} --test cluster -- --nocapture --ignored --test-threads 1 kueue::
 
 # Let a node join with the real Node Readiness Controller and the policy of its guide. `checkout` is one of its repository, 0.5.0 or later: no Go module proxy serves it
 node-readiness checkout:
