@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::control_plane::{ApiServer, ControlPlane, exclusive, run};
 use crate::eventually::{eventually, holds};
@@ -37,8 +37,7 @@ fn write(directory: &Path, policy: &str) {
 fn started(plane: &ControlPlane, directory: &Path) -> Option<ApiServer> {
     let flag = format!("--admission-control-config-file={DIRECTORY}/admission.yaml");
     assert!(include_str!("../../docs/reference/native-policies.md").contains(&format!("`{flag}`")));
-    let version: Value = serde_json::from_str(&plane.kubectl(&["get", "--raw", "/version"], None).unwrap()).unwrap();
-    if version["minor"].as_str().unwrap().parse::<u32>().unwrap() < 37 {
+    if plane.minor_version() < 37 {
         return None;
     }
     fs::write(directory.join("admission.yaml"), documented("kind: AdmissionConfiguration", directory)).unwrap();

@@ -83,7 +83,7 @@ async fn a_release_at_work_differs_from_what_is_rendered_exactly_where_the_examp
     assert!(!plane.kubectl(&bundles, None).unwrap().is_empty(), "its CA is there, too");
 
     values["crds"] = serde_json::json!({"install": false});
-    let rendered = Objects::render(&values).unwrap();
+    let rendered = Objects::render_for(plane, &values).unwrap();
     let mut found = BTreeSet::new();
     for object in &rendered.0 {
         let live = plane.kubectl(&["get", "-o", "json", "-f", "-"], Some(&object.to_string())).unwrap();

@@ -32,7 +32,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 pub(crate) use self::values::value_sets;
-use crate::control_plane::run;
+use crate::control_plane::{ControlPlane, run};
 use crate::required::{Run, required};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
@@ -84,8 +84,20 @@ fn is_hook(object: &Value) -> bool {
 
 impl Objects {
     fn render(values: &Value) -> Option<Self> {
-        let objects = serde_saphyr::from_multiple::<Value>(&manifests(values)?).unwrap();
-        Some(Self(objects.into_iter().filter(|object| !object.is_null() && !is_hook(object)).collect()))
+        Some(Self::of(&manifests(values)?))
+    }
+
+    /// As Argo CD and Flux render them, who tell helm the version of their cluster.
+    fn render_for(plane: &ControlPlane, values: &Value) -> Option<Self> {
+        let version = plane.version();
+        let of_its = ["--kube-version", version["gitVersion"].as_str().unwrap()];
+        let arguments = [&["template", RELEASE, CHART, "--namespace", NAMESPACE], &of_its[..]].concat();
+        Some(Self::of(&run_helm(helm()?, &arguments, values).unwrap()))
+    }
+
+    fn of(manifests: &str) -> Self {
+        let objects = serde_saphyr::from_multiple::<Value>(manifests).unwrap();
+        Self(objects.into_iter().filter(|object| !object.is_null() && !is_hook(object)).collect())
     }
 
     fn kind(&self, kind: &str) -> Vec<&Value> {

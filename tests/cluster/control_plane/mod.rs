@@ -267,6 +267,16 @@ impl ControlPlane {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
     }
 
+    /// What it says of its version.
+    pub(crate) fn version(&self) -> serde_json::Value {
+        serde_json::from_str(&self.kubectl(&["get", "--raw", "/version"], None).unwrap()).unwrap()
+    }
+
+    /// The second number of its version.
+    pub(crate) fn minor_version(&self) -> u32 {
+        self.version()["minor"].as_str().unwrap().parse().unwrap()
+    }
+
     /// Whether it has mutating admission policies, which came with Kubernetes 1.36.
     pub(crate) fn has_mutating_policies(&self) -> bool {
         let known = self.ask(Method::GET, "/apis/admissionregistration.k8s.io/v1", None).unwrap();
