@@ -38,6 +38,7 @@ mod migrations;
 mod mutual_tls;
 mod native;
 mod node_fields;
+mod node_status;
 mod nodegate;
 mod outage;
 mod policies;
