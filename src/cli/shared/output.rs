@@ -2,8 +2,10 @@
 //! interpret instead of showing.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use annotate_snippets::Renderer;
 use anstream::{AutoStream, ColorChoice};
@@ -98,8 +100,34 @@ pub(crate) fn note(text: &str) {
     block(&indented(text));
 }
 
+/// The notes that wait until the whole screen is not in use anymore; `None` if it is not in use.
+static HELD: Mutex<Option<BTreeSet<String>>> = Mutex::new(None);
+/// How many different ones are kept.
+const HELD_MAX: usize = 20;
+
+fn held() -> MutexGuard<'static, Option<BTreeSet<String>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps notes back, each once, because a view has the whole screen.
+pub(crate) fn hold_notes() {
+    held().get_or_insert_default();
+}
+
+/// Writes the notes that were kept back.
+pub(crate) fn release_notes() {
+    let notes = held().take();
+    notes.into_iter().flatten().for_each(|note| block(&note));
+}
+
 /// Writes lines that do not belong to the result to standard error.
 pub(crate) fn block(text: &str) {
+    if let Some(notes) = &mut *held() {
+        if notes.len() < HELD_MAX {
+            notes.insert(text.to_owned());
+        }
+        return;
+    }
     // If standard error is closed too, there is nowhere left to report this.
     let _ = writeln!(io::stderr().lock(), "{}", lines(text));
 }

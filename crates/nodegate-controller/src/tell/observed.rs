@@ -1,5 +1,6 @@
 //! What the leader knows beside the state of nodes, in a ConfigMap for the command line.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use serde::{Deserialize, Serialize};
 
@@ -49,8 +50,12 @@ pub struct LeftAlone {
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
 pub async fn read(client: Client, namespace: &str) -> Result<Option<Observed>, kube::Error> {
-    let map = published::map(client, namespace).await?;
-    Ok(map.and_then(|map| serde_json::from_str(map.data?.get(KEY)?).ok()))
+    Ok(published::map(client, namespace).await?.as_ref().and_then(read_from))
+}
+
+/// Reads what the leader has published from the ConfigMap of [`published::NAME`].
+pub fn read_from(map: &ConfigMap) -> Option<Observed> {
+    serde_json::from_str(map.data.as_ref()?.get(KEY)?).ok()
 }
 
 /// Publishes what `reconciler` knows whenever that changes; runs until dropped.

@@ -181,7 +181,8 @@ pub async fn read_set(client: Client, namespace: &str) -> Result<Option<InForce>
         .map(|published| InForce { set: compile(&published, documents.map(|bytes| &*bytes.0)), published }))
 }
 
-fn read_from(map: &ConfigMap) -> Option<Published> {
+/// Reads which policies are in force from the ConfigMap.
+pub fn read_from(map: &ConfigMap) -> Option<Published> {
     serde_json::from_str(map.data.as_ref()?.get(KEY)?).ok()
 }
 
