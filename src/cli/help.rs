@@ -8,7 +8,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Write policies", &["init", "check", "test", "plan"]),
     ("Run", &["serve", "apply", "render", "export", "firstboot", "certs", "verify", "pools"]),
-    ("Look", &["demo", "report", "explain", "history", "probe"]),
+    ("Look", &["demo", "report", "explain", "history", "top", "probe"]),
     ("Move and remove", &["migrate", "cleanup"]),
     ("More", &["completions", "man", "help"]),
 ];

@@ -55,6 +55,7 @@ enum Command {
     Apply(run::apply::ApplyArgs),
     Report(look::report::ReportArgs),
     History(look::history::HistoryArgs),
+    Top(Box<look::top::TopArgs>),
     Migrate(leave::migrate::MigrateArgs),
     Probe(look::probe::ProbeArgs),
     Verify(run::verify::VerifyArgs),
@@ -91,8 +92,9 @@ fn parse(invocation: Invocation, arguments: impl Iterator<Item = OsString>) -> R
 fn run(Root { verbose, command }: Root, invocation: Invocation) -> anyhow::Result<Findings> {
     match command {
         Command::Serve(_) => log(verbose, "INFO")?,
-        // The log of its server would be among the lines of a demo, and firstboot never fails, whatever is in the environment.
-        Command::Demo(_) | Command::Firstboot(_) => {}
+        // The log of its server would be among the lines of a demo, and any log on the screen of top. firstboot never fails,
+        // whatever is in the environment.
+        Command::Demo(_) | Command::Firstboot(_) | Command::Top(_) => {}
         // Those that end by themselves.
         _ => log(verbose, "WARNING")?,
     }
@@ -110,6 +112,7 @@ fn run(Root { verbose, command }: Root, invocation: Invocation) -> anyhow::Resul
         Command::Apply(args) => run::apply::run(&args, invocation),
         Command::Report(args) => look::report::run(&args, invocation),
         Command::History(args) => look::history::run(&args, invocation),
+        Command::Top(args) => look::top::run(&args, invocation),
         Command::Migrate(args) => leave::migrate::run(&args, invocation),
         Command::Probe(args) => look::probe::run(&args),
         Command::Verify(args) => run::verify::run(&args, invocation),

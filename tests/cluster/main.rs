@@ -63,6 +63,7 @@ mod start;
 mod static_guard;
 mod templates;
 mod told;
+mod top;
 mod traces;
 mod tutorials;
 mod upgrade;

@@ -144,8 +144,8 @@ const MISSING: &[&str] = &[
 
 #[test]
 fn a_missing_file_is_an_error_that_names_it() {
-    // The others read no files, or create them.
-    assert_complete(MISSING.iter().copied(), &["demo", "completions", "man"]);
+    // The others read no files, or create them, or need a terminal first.
+    assert_complete(MISSING.iter().copied(), &["demo", "completions", "man", "top"]);
     let directory = directory();
     let before = files(directory.path());
     for line in MISSING {
@@ -167,10 +167,10 @@ fn a_missing_file_is_an_error_that_names_it() {
 
 #[test]
 fn a_cluster_that_does_not_answer_is_an_error() {
-    // `serve` waits for the API server; the others use no cluster.
+    // `serve` waits for the API server, and `top` needs a terminal first; the others use no cluster.
     assert_complete(
         OF_A_CLUSTER.iter().copied(),
-        &["serve", "demo", "test", "check", "render", "certs", "completions", "man", "probe", "firstboot"],
+        &["serve", "top", "demo", "test", "check", "render", "certs", "completions", "man", "probe", "firstboot"],
     );
     let directory = directory();
     let before = files(directory.path());
@@ -250,8 +250,8 @@ const PRINTING: &[(&str, i32)] = &[
 
 #[test]
 fn a_closed_pipe_is_no_error_and_keeps_the_exit_code() {
-    // `apply`, `migrate`, `verify` and `pools` need a cluster, and `serve` prints nothing.
-    let others = ["serve", "apply", "migrate", "verify", "pools"];
+    // `apply`, `migrate`, `verify` and `pools` need a cluster, `top` a terminal, and `serve` prints nothing.
+    let others = ["serve", "apply", "migrate", "verify", "pools", "top"];
     assert_complete(PRINTING.iter().map(|(line, _)| *line).filter(|line| !line.starts_with('-')), &others);
     for (line, code) in PRINTING {
         let directory = directory();

@@ -47,6 +47,7 @@ mod security;
 mod serve;
 mod terminal;
 mod tls;
+mod top;
 mod traces;
 mod workflows;
 mod wrong_policies;

@@ -5,3 +5,4 @@ pub(super) mod explain;
 pub(super) mod history;
 pub(super) mod probe;
 pub(super) mod report;
+pub(super) mod top;

@@ -1,0 +1,139 @@
+//! The header: where, who leads, how many nodes, which policies, and what cannot be read.
+
+use jiff::Timestamp;
+
+use super::canvas::{Canvas, Tone};
+use super::draw::Place;
+use super::news::Source;
+use super::state::{State, Status, age};
+use super::view::View;
+use nodegate_base::text::counted;
+
+/// With fewer rows, the header has only what matters most.
+const ROWS_FOR_ALL: u16 = 16;
+
+/// How many policies are named at most. There may be thousands, and a line ends sooner.
+const NAMED: usize = 50;
+
+/// Draws it, and returns the row below it.
+pub(super) fn draw(canvas: &mut Canvas<'_>, place: &Place, state: &State, view: &View, now: Timestamp) -> u16 {
+    title(canvas, place, state, view, now);
+    nodes(canvas, 1, state);
+    leader(canvas, 2, state, now);
+    let mut y = 3;
+    if canvas.height() >= ROWS_FOR_ALL {
+        policies(canvas, y, state);
+        y += 1;
+    }
+    for (tone, problem) in problems(state, now) {
+        let width = canvas.width();
+        canvas.put((0, y), width, &problem, tone);
+        y += 1;
+    }
+    y
+}
+
+fn title(canvas: &mut Canvas<'_>, place: &Place, state: &State, view: &View, now: Timestamp) {
+    let Place { cluster, namespace } = place;
+    let place = format!("{cluster}, namespace {namespace}");
+    let (name, still) = ("nodegate top  ", view.unseen(state));
+    let clock = now.strftime("%H:%M:%SZ").to_string();
+    let last = match (view.is_paused, still) {
+        (true, still) => format!("  PAUSED, {still} new  {clock}"),
+        (false, 0) => format!("  {clock}"),
+        (false, still) => format!("  {still} new  {clock}"),
+    };
+    let room = usize::from(canvas.width()).saturating_sub(name.len() + last.len());
+    canvas.put((0, 0), u16::MAX, name, Tone::Bold);
+    let x = u16::try_from(name.len()).unwrap_or_default();
+    canvas.put((x, 0), u16::try_from(room).unwrap_or(u16::MAX), &place, Tone::Plain);
+    canvas.put_last(0, &last, if view.is_paused { Tone::Notice } else { Tone::Plain });
+}
+
+fn nodes(canvas: &mut Canvas<'_>, y: u16, state: &State) {
+    if !state.is_listed(Source::Nodes) {
+        canvas.put((0, y), u16::MAX, "nodes: not known yet", Tone::Plain);
+        return;
+    }
+    let (all, ready) = state.counts();
+    let waiting = state.waiting().len();
+    let drifting = state.survey.as_ref().map(|(_, survey)| survey.drifting);
+    let of = |count: usize, tone: Tone| if count == 0 { Tone::Plain } else { tone };
+    let drift = (
+        of(drifting.unwrap_or_default(), Tone::Notice),
+        drifting.map_or_else(|| "? drifting".to_owned(), |drifting| format!("{drifting} drifting")),
+    );
+    let parts = [
+        (Tone::Plain, format!("nodes {all}: ")),
+        (if ready == all { Tone::Good } else { Tone::Notice }, format!("{ready} ready")),
+        (Tone::Plain, ", ".to_owned()),
+        (of(waiting, Tone::Notice), format!("{waiting} waiting")),
+        (Tone::Plain, ", ".to_owned()),
+        drift,
+    ];
+    canvas.put_all((0, y), parts.iter().map(|(tone, text)| (*tone, text.as_str())));
+}
+
+fn leader(canvas: &mut Canvas<'_>, y: u16, state: &State, now: Timestamp) {
+    let (tone, leader) = match (&state.leader, state.silent_for(now), state.status(Source::Lease)) {
+        (Some(leader), Some(silent), _) => {
+            let holder = &leader.held.holder;
+            (Tone::Bad, format!("no leader: no renewal for {} by {holder}", age(silent)))
+        }
+        (Some(leader), None, _) => {
+            let since = leader.held.since.map(|since| format!(" for {}", age(now.duration_since(since))));
+            (Tone::Good, format!("leader {}{}", leader.held.holder, since.unwrap_or_default()))
+        }
+        (None, _, Status::Works) => (Tone::Bad, "no leader: nobody holds the Lease".to_owned()),
+        (None, _, Status::Waiting | Status::Failing { .. } | Status::Denied) => {
+            (Tone::Plain, "leader: unknown".to_owned())
+        }
+    };
+    let pods = match state.pods {
+        // It runs outside of the cluster, or under labels that are not the chart's.
+        None | Some((_, 0)) => (Tone::Plain, String::new()),
+        Some((ready, all)) if ready == all => (Tone::Good, format!(", {ready} of {all} replicas ready")),
+        Some((ready, all)) => (Tone::Bad, format!(", {ready} of {all} replicas ready")),
+    };
+    let width = canvas.width();
+    let room = width.saturating_sub(u16::try_from(pods.1.len()).unwrap_or_default()).max(12);
+    let x = canvas.put((0, y), room, &leader, tone);
+    canvas.put((x, y), width.saturating_sub(x), &pods.1, pods.0);
+}
+
+fn policies(canvas: &mut Canvas<'_>, y: u16, state: &State) {
+    let policies = match &state.policies {
+        None => "policies in force: unknown".to_owned(),
+        Some(names) => format!("policies in force: {}", names[..names.len().min(NAMED)].join(", ")),
+    };
+    canvas.put((0, y), u16::MAX, &policies, Tone::Plain);
+}
+
+/// What cannot be read or is not done, and why.
+fn problems(state: &State, now: Timestamp) -> Vec<(Tone, String)> {
+    let names = |sources: &[Source]| sources.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ");
+    let mut problems = Vec::new();
+    let failures = state.failures().into_iter();
+    if let Some((why, (since, sources))) = failures.max_by_key(|(_, (_, sources))| sources.len()) {
+        let since = age(now.duration_since(since));
+        problems.push((Tone::Bad, format!("cannot read {} for {since}: {why}", names(&sources))));
+    }
+    let denied = state.denied();
+    if !denied.is_empty() {
+        problems.push((Tone::Notice, format!("no right to read {}", names(&denied))));
+    }
+    let not_watched: Vec<Source> =
+        state.not_watched.iter().copied().filter(|source| !denied.contains(source)).collect();
+    let not_watched: Vec<Source> = Source::ALL.into_iter().filter(|source| not_watched.contains(source)).collect();
+    if !not_watched.is_empty() {
+        problems.push((Tone::Notice, format!("no right to watch {}: listed now and then", names(&not_watched))));
+    }
+    if let Some(why) = &state.withheld.held_back {
+        problems.push((Tone::Bad, format!("removals are held back: {why}")));
+    }
+    if state.withheld.left_alone > 0 {
+        let keys = counted(state.withheld.left_alone, "key is", "keys are");
+        problems.push((Tone::Notice, format!("{keys} not repaired anymore, because others kept reverting")));
+    }
+    problems
+}
