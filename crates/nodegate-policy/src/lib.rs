@@ -20,6 +20,7 @@ mod reconcile;
 mod set;
 pub mod simulate;
 pub mod templates;
+pub mod translate;
 
 pub use api::Quoted;
 pub use api::document::{Origin, PolicyDocument, PolicyError};

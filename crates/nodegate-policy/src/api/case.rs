@@ -37,6 +37,14 @@ pub struct PolicyTest {
     pub cases: Vec<Case>,
 }
 
+impl PolicyTest {
+    /// The tests of the policy in a file.
+    pub fn of_file(policy: &str, cases: Vec<Case>) -> Self {
+        let (api_version, kind) = ("nodegate.dev/v1alpha1".to_owned(), "PolicyTest".to_owned());
+        Self { api_version, kind, policies: vec![policy.to_owned()], cases, ..Self::default() }
+    }
+}
+
 /// A `PolicyTest` that was read from a file, with the positions of its inline policies.
 #[derive(Clone, Debug)]
 pub struct TestFile {

@@ -83,18 +83,12 @@ impl FirstPolicy {
     /// # Errors
     /// Returns an error if they cannot be serialized, which is a bug in nodegate.
     pub fn test_yaml(&self, policy: &str, schema: &str) -> Result<String, serde_saphyr::ser::Error> {
-        let test = PolicyTest {
-            api_version: "nodegate.dev/v1alpha1".to_owned(),
-            kind: "PolicyTest".to_owned(),
-            policies: vec![policy.to_owned()],
-            cases: self.cases.clone(),
-            ..PolicyTest::default()
-        };
-        Ok(modeline(schema) + &serde_saphyr::to_string(&test)?)
+        Ok(modeline(schema) + &serde_saphyr::to_string(&PolicyTest::of_file(policy, self.cases.clone()))?)
     }
 }
 
-fn modeline(schema: &str) -> String {
+/// The first line of a file, which names the schema for editors.
+pub(crate) fn modeline(schema: &str) -> String {
     format!("# yaml-language-server: $schema={schema}\n")
 }
 
@@ -130,7 +124,7 @@ fn question(rule: &FirstRule) -> Option<String> {
 }
 
 /// The text as lines of a comment.
-fn comment(indent: &str, text: &str) -> String {
+pub(crate) fn comment(indent: &str, text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut().filter(|line| line.len() + 1 + word.len() <= LINE_MAX) {

@@ -31,11 +31,13 @@ use crate::keys::Field;
 use crate::keys::pattern::KeySet;
 use assigned::{LeftOuts, Sorted};
 pub use choices::{Choice, node_group};
+pub(crate) use files::{comment, modeline};
 use groups::Groups;
 use names::FleetNames;
 use odd::OddOnes;
 use platforms::Platform;
 use rules::Rule;
+pub(crate) use rules::unique;
 
 /// A node of the fleet, as far as a first policy is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]

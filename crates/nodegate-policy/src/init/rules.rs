@@ -98,7 +98,7 @@ pub(super) fn rule_name(folded: &[String]) -> String {
 }
 
 /// The name, with a number if another rule has it.
-pub(super) fn unique(name: String, taken: &mut BTreeSet<String>) -> String {
+pub(crate) fn unique(name: String, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
     let free = free.unwrap_or(name);

@@ -14,4 +14,5 @@ mod pending;
 mod properties;
 mod random;
 mod set;
+mod translate;
 mod verdicts;
