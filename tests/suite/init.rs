@@ -1,6 +1,7 @@
 //! `nodegate init`: a first policy from nodes in files.
 
 mod groups;
+mod translation;
 
 use std::io::Write as _;
 use std::path::Path;

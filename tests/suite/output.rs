@@ -30,9 +30,10 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 13] = [
+const DOCUMENTED: [(&str, &str); 14] = [
     ("plan", "nodegate plan -o json"),
     ("init", "nodegate init -o json"),
+    ("init-from", "nodegate init --from-kyverno FILE -o json"),
     ("explain", "nodegate explain NODE -o json"),
     ("why-not", "nodegate explain NODE --why-not KEY -o json"),
     ("report", "nodegate report -o json"),

@@ -1,7 +1,8 @@
-//! `nodegate init`: a first policy from the labels and taints that nodes have today.
+//! `nodegate init`: a first policy from the labels and taints that nodes have today, or from the rules of another program.
 
 mod document;
 mod text;
+mod translation;
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,12 +21,16 @@ use document::UnreadableNode;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable};
 use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::init::{By, FirstPolicy, FleetNode, Included, InitError, Wishes, first_policy};
+use nodegate_policy::translate::Program;
+pub(crate) use translation::TranslationSummary;
 
 /// What `--by` takes for pools.
 const POOL: &str = "pool";
 /// The default of `--dir`, and that of `--name`.
 const DIR: &str = "policy";
 const NAME: &str = "fleet";
+/// What is about nodes, and not about rules of other programs.
+const NOT_FROM: [&str; 6] = ["nodes", "include", "by", "trust_kubelet", "kubeconfig", "namespace"];
 
 /// Write a first policy from the labels and taints of today's nodes
 ///
@@ -35,11 +40,20 @@ const NAME: &str = "fleet";
 /// out and listed with the reason.
 ///
 /// Nodes come from files, such as the output of `kubectl get nodes -o yaml`, or from a cluster.
+///
+/// --from-kyverno and --from-nfd translate rules instead, if their meaning is exactly the same for every node. All others are
+/// listed with the reasons. Exits with 0 if some rules were left out, and with 2 if all were.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
     /// Files or directories with Nodes or Lists; - for standard input [default: the nodes of the cluster]
     #[arg(value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
     nodes: Vec<PathBuf>,
+    /// Translate the rules for Nodes in these files or directories with Kyverno's ClusterPolicies; - for standard input
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = NOT_FROM, conflicts_with = "from_nfd")]
+    from_kyverno: Vec<PathBuf>,
+    /// Translate the NodeFeatureRules of Node Feature Discovery in these files or directories; - for standard input
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = NOT_FROM)]
+    from_nfd: Vec<PathBuf>,
     /// Directory for policy.yaml, test.yaml and schemas for editors; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = DIR)]
     dir: PathBuf,
@@ -78,6 +92,11 @@ fn policy_name(text: &str) -> Result<String, String> {
 }
 
 pub(in crate::cli) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Findings> {
+    for (program, files) in [(Program::Kyverno, &args.from_kyverno), (Program::Nfd, &args.from_nfd)] {
+        if !files.is_empty() {
+            return translation::run(args, program, files, invocation);
+        }
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let fleet = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     let included = Included::parse(args.include.iter().map(String::as_str));
@@ -223,11 +242,16 @@ impl Fleet {
     }
 }
 
-/// Writes the policy, its tests and the schemas that their first lines name. Returns the paths.
 fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
+    let policy = first.policy_yaml(&args.name, "nodepolicy.schema.json")?;
+    place(args, policy, first.test_yaml("policy.yaml", "policytest.schema.json")?)
+}
+
+/// Writes a policy, its tests and the schemas that their first lines name. Returns the paths.
+fn place(args: &InitArgs, policy: String, test: String) -> anyhow::Result<Vec<String>> {
     let files = [
-        ("policy.yaml", first.policy_yaml(&args.name, "nodepolicy.schema.json")?),
-        ("test.yaml", first.test_yaml("policy.yaml", "policytest.schema.json")?),
+        ("policy.yaml", policy),
+        ("test.yaml", test),
         ("nodepolicy.schema.json", editor_schema::node_policy()?),
         ("policytest.schema.json", editor_schema::policy_test()?),
     ];

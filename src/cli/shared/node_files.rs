@@ -52,21 +52,24 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
-            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-            let mut files: Vec<PathBuf> =
-                entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-            files.retain(|file| {
-                file.extension()
-                    .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
-            });
-            files.sort();
-            anyhow::ensure!(!files.is_empty(), "{}: contains no .yaml, .yml or .json file", path.display());
-            found.extend(read(&files)?);
+            found.extend(read(&of_directory(path)?)?);
         } else {
             found.extend(read_file(path)?);
         }
     }
     Ok(found)
+}
+
+/// The YAML and JSON files of a directory, sorted: at least one.
+pub(in crate::cli) fn of_directory(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    files.retain(|file| {
+        file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
+    });
+    files.sort();
+    anyhow::ensure!(!files.is_empty(), "{}: contains no .yaml, .yml or .json file", path.display());
+    Ok(files)
 }
 
 /// What commands for nodes take.
@@ -84,6 +87,18 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
 /// Returns an error if the file cannot be read, is neither YAML nor JSON, has other objects or none, or has a value that the API
 /// server refuses.
 pub(in crate::cli) fn objects(path: &Path, wanted: Wanted) -> anyhow::Result<(String, Vec<Object>)> {
+    let (file, text) = text(path)?;
+    let found = objects::read(&file, &text, wanted);
+    let found = found.map_err(|errors| Faults::in_file(errors, format!("{file} was not read")))?;
+    anyhow::ensure!(!found.is_empty(), "{file}: contains no {}; expected {}", wanted.kinds[0], wanted.expected);
+    Ok((file, found))
+}
+
+/// The name of a file (`-` is standard input) and its text.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or is not text.
+pub(in crate::cli) fn text(path: &Path) -> anyhow::Result<(String, String)> {
     let mut bytes = Vec::new();
     let file = if path == Path::new("-") {
         std::io::stdin().read_to_end(&mut bytes).context("standard input")?;
@@ -93,10 +108,7 @@ pub(in crate::cli) fn objects(path: &Path, wanted: Wanted) -> anyhow::Result<(St
         path.display().to_string()
     };
     let text = decode(bytes).with_context(|| file.clone())?;
-    let found = objects::read(&file, &text, wanted);
-    let found = found.map_err(|errors| Faults::in_file(errors, format!("{file} was not read")))?;
-    anyhow::ensure!(!found.is_empty(), "{file}: contains no {}; expected {}", wanted.kinds[0], wanted.expected);
-    Ok((file, found))
+    Ok((file, text))
 }
 
 fn one(file: &str, Object { kind, json }: Object) -> anyhow::Result<Found> {

@@ -236,7 +236,7 @@ impl Translation {
     /// # Errors
     /// Returns an error if it cannot be serialized, which is a bug in nodegate.
     pub fn policy_yaml(&self, name: &str, schema: &str) -> Result<String, serde_saphyr::ser::Error> {
-        let (flag, page) = match self.program {
+        let (flag, note) = match self.program {
             Program::Kyverno => ("kyverno", "It adds taints, and leaves other taints of a node as they are."),
             Program::Nfd => ("nfd", "It reads labels that nfd-worker publishes: keep Node Feature Discovery running."),
         };
@@ -245,7 +245,7 @@ impl Translation {
             1 => " 1 rule was left out; the command says why.".to_owned(),
             more => format!(" {more} rules were left out; the command says why."),
         };
-        let introduction = format!("What `nodegate init --from-{flag}` translated.{left} {page}");
+        let introduction = format!("What `nodegate init --from-{flag}` translated.{left} {note}");
         let rules = self.translated.iter().map(|one| one.rule.clone()).collect();
         let yaml = serde_saphyr::to_string(&NodePolicy::new(name, spec(rules)))?;
         Ok(modeline(schema) + &comment("", &introduction) + &yaml)

@@ -3,7 +3,7 @@
 use crate::cli::leave::migrate::MigrationsStatus;
 use crate::cli::look::history::Entry;
 use crate::cli::look::report::{Report, Violations};
-use crate::cli::policies::init::Summary;
+use crate::cli::policies::init::{Summary, TranslationSummary};
 use crate::cli::policies::plan::Plan;
 use crate::cli::run::certs::Certificates;
 use crate::cli::shared::autoscalers::document::{Differences, Templates};
@@ -40,6 +40,8 @@ pub(super) enum Kind {
     MigrateStatus,
     /// What `nodegate init -o json` prints
     Init,
+    /// What `nodegate init --from-kyverno -o json` and `--from-nfd` print
+    InitFrom,
     /// What `nodegate explain -o json` prints
     Explain,
     /// What `nodegate explain --why-not -o json` prints
@@ -74,6 +76,7 @@ fn of(kind: Kind) -> anyhow::Result<String> {
         Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
         Kind::MigrateStatus => ("migrate-status", output_schema_of::<MigrationsStatus>()),
         Kind::Init => ("init", output_schema_of::<Summary>()),
+        Kind::InitFrom => ("init-from", output_schema_of::<TranslationSummary>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
         Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),

@@ -1,8 +1,11 @@
 //! What `nodegate init` prints for other programs. Fields are added, never renamed.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use nodegate_policy::api::policy::RuleSpec;
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::init::{FirstPolicy, FirstRule, LeftOut, RuleGroups};
 
@@ -44,7 +47,7 @@ pub(crate) struct SummedRule {
     pub(super) sets: Vec<SetValue>,
 }
 
-/// A label or a taint that a rule sets.
+/// A label, an annotation or a taint that a rule sets.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SetValue {
     /// The part of the node.
@@ -94,20 +97,28 @@ impl Summary {
     }
 }
 
-impl SummedRule {
-    fn of(first: &FirstRule) -> Self {
-        let labels = first.rule.labels.iter().map(|(key, value)| SetValue {
-            field: FieldName::Label,
-            key: key.clone(),
-            value: value.clone(),
-            effect: None,
-        });
-        let taints = first.rule.taints.iter().map(|taint| SetValue {
+impl SetValue {
+    /// What a rule sets.
+    pub(super) fn of_rule(rule: &RuleSpec) -> Vec<Self> {
+        let texts = |field: FieldName, map: &BTreeMap<String, String>| -> Vec<Self> {
+            let value = |(key, value): (&String, &String)| (key.clone(), value.clone());
+            map.iter().map(value).map(|(key, value)| Self { field, key, value, effect: None }).collect()
+        };
+        let taints = rule.taints.iter().map(|taint| Self {
             field: FieldName::Taint,
             key: taint.key.clone(),
             value: taint.value.clone(),
             effect: Some(taint.effect.clone()),
         });
+        let mut all = texts(FieldName::Label, &rule.labels);
+        all.extend(texts(FieldName::Annotation, &rule.annotations));
+        all.extend(taints);
+        all
+    }
+}
+
+impl SummedRule {
+    fn of(first: &FirstRule) -> Self {
         let (label, values, pools) = match first.groups.clone() {
             None => (None, Vec::new(), Vec::new()),
             Some(RuleGroups { key: Some(key), names, withheld: _ }) => (Some(key), names, Vec::new()),
@@ -120,7 +131,7 @@ impl SummedRule {
             label,
             values,
             pools,
-            sets: labels.chain(taints).collect(),
+            sets: SetValue::of_rule(&first.rule),
         }
     }
 }

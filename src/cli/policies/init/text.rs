@@ -100,7 +100,7 @@ pub(super) fn names_say_nothing(policy: &FirstPolicy, command: &str) -> String {
 }
 
 /// `key=value`, and `key=value:Effect` for a taint.
-fn set(value: &SetValue) -> String {
+pub(super) fn set(value: &SetValue) -> String {
     let SetValue { field: _, key, value, effect } = value;
     match effect {
         None => format!("{key}={}", or_quotes(value)),
@@ -110,7 +110,7 @@ fn set(value: &SetValue) -> String {
 }
 
 /// The first few, and how many more there are.
-fn first(all: &[String]) -> String {
+pub(super) fn first(all: &[String]) -> String {
     let shown = all[..all.len().min(SHOWN)].join(", ");
     match all.len().saturating_sub(SHOWN) {
         0 => shown,

@@ -198,7 +198,10 @@ fn ways(rule: &Tree, reasons: &mut Reasons) -> Vec<Group> {
 /// What an item of `match` says.
 fn group(block: &Tree, reasons: &mut Reasons) -> Group {
     reasons.of_unknown(block, &["resources"], "an item of `match`");
-    let Some(resources) = given(block, "resources") else { return Group::default() };
+    let Some(resources) = given(block, "resources") else {
+        reasons.add(block.place.line, "an item of `match` has no `resources`");
+        return Group::default();
+    };
     let (line, tree) = (resources.place.line, &resources.tree);
     reasons.of_unknown(tree, &["kinds", "name", "names", "selector", "operations"], "`resources`");
     match given(tree, "kinds") {

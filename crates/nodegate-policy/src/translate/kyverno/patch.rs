@@ -136,7 +136,10 @@ fn of_operations(field: &Field, sets: &mut Sets, reasons: &mut Reasons) {
         return reasons.add(line, "`patchesJson6902` is not a text with a list of operations");
     };
     for operation in operations {
-        only(&operation, &["op", "path", "value"], "an operation", &mut *reasons);
+        // Its lines are those of the text.
+        let mut faults = Reasons::default();
+        only(&operation, &["op", "path", "value"], "an operation", &mut faults);
+        faults.0.into_iter().for_each(|fault| reasons.add(line, fault.text));
         let (op, path) = (operation.text("op").unwrap_or_default(), operation.text("path").unwrap_or_default());
         if op != "add" {
             let why = match op {

@@ -189,6 +189,7 @@ fn what_selects_nodes_in_another_way_is_left_out() {
             "match: {any: [{resources: {kinds: [Node]}}], all: [{resources: {kinds: [Node]}}]}".to_owned(),
             "exactly one of",
         ),
+        ("match: {any: [{resources: {kinds: [Node], name: a}}, {}]}".to_owned(), "has no `resources`"),
         (format!("{NODE}\nexclude: {{any: [{{resources: {{names: [a]}}}}]}}"), "`exclude` of the rule"),
         (format!("{NODE}\npreconditions: {{any: []}}"), "`preconditions` of the rule"),
         (
@@ -255,6 +256,7 @@ fn a_patch_that_does_not_only_set_fixed_values_is_left_out() {
         (json_patch("- {op: add, path: /metadata/labels/a, value: 1}"), "is not a text"),
         (json_patch("- {op: add, path: /spec/taints/-, value: {key: a, effect: NoSchedule}}"), "with the next write"),
         (json_patch("- {op: add, path: /spec/taints/0, value: {key: a, effect: NoSchedule}}"), "with the next write"),
+        (json_patch("- {op: add, path: /metadata/labels/a, value: b, from: /c}"), "`from` in an operation"),
         (json_patch("[]"), "not a text with a list"),
         ("mutate: {patchesJson6902: [{op: add}]}".to_owned(), "not a text with a list"),
     ] {
