@@ -15,7 +15,13 @@ const TABLES: [(&str, usize); 5] = [
 ];
 
 /// Pages that end with a table of their own, and have none here.
-const WITH_A_TABLE: [&str; 3] = ["from-label-scripts.md", "from-node-pool-labels.md", "from-node-ready-controllers.md"];
+const WITH_A_TABLE: [&str; 5] = [
+    "from-kyverno.md",
+    "from-label-scripts.md",
+    "from-nfd.md",
+    "from-node-pool-labels.md",
+    "from-node-ready-controllers.md",
+];
 
 fn page() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/migrating/README.md")).unwrap()

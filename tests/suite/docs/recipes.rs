@@ -12,7 +12,8 @@ use super::{ROOT, anchors, documents};
 const LINES_OF_SPEC: usize = 12;
 
 /// Other pages that are written like recipes.
-const LIKE_RECIPES: [&str; 3] = ["from-label-scripts", "from-node-pool-labels", "from-node-ready-controllers"];
+const LIKE_RECIPES: [&str; 5] =
+    ["from-kyverno", "from-label-scripts", "from-nfd", "from-node-pool-labels", "from-node-ready-controllers"];
 
 /// A page.
 struct Recipe {
