@@ -1,5 +1,6 @@
 //! Rules of other programs: each is translated exactly or left out, and the tests of a translation notice every condition.
 
+mod everywhere;
 mod kyverno;
 mod nfd;
 

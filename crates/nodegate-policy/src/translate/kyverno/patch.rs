@@ -100,7 +100,8 @@ fn of_taints(field: &Field, reasons: &mut Reasons) -> Vec<TaintSpec> {
                 taints.push(TaintSpec { key, value: text("value").unwrap_or_default(), effect });
             }
             _ => {
-                reasons.add(item.place.line, "a taint needs the texts `key` and `effect`, and `value` has to be a text")
+                reasons
+                    .add(item.place.line, "a taint needs the texts `key` and `effect`, and `value` has to be a text");
             }
         }
     }

@@ -98,7 +98,7 @@ fn of_path(path: Option<&str>, keys: &mut Keys) {
         [Some("metadata"), Some("annotations"), Some(key)] => add(keys, Field::Annotation, key),
         [Some("spec"), Some("taints"), _] => keys.add(Field::Taint, ""),
         [Some("metadata"), Some("labels" | "annotations") | None, None] | [None | Some("spec"), None, _] => {
-            keys.unknown = true
+            keys.unknown = true;
         }
         _ => keys.unknown |= path.contains("{{"),
     }

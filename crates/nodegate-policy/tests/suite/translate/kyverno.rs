@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{assert_left_out, assert_rules, assert_sound, given, of_text, yaml};
 
 const NODE: &str = "match: {any: [{resources: {kinds: [Node], names: [\"gpu-*\"]}}]}";
-const LABEL: &str = "mutate: {patchStrategicMerge: {metadata: {labels: {tier: gpu}}}}";
+pub(super) const LABEL: &str = "mutate: {patchStrategicMerge: {metadata: {labels: {tier: gpu}}}}";
 
 /// A policy with rules of these parts.
 fn policy(name: &str, rules: &[&[&str]]) -> String {
@@ -19,7 +19,7 @@ fn policy(name: &str, rules: &[&[&str]]) -> String {
     text
 }
 
-fn of(rules: &[&[&str]]) -> Translation {
+pub(super) fn of(rules: &[&[&str]]) -> Translation {
     of_text(Program::Kyverno, &policy("p", rules))
 }
 
@@ -60,57 +60,24 @@ fn what_is_exact_is_translated() {
         &[any, &taints],
     ]);
     assert_eq!(translation.left_out, []);
-    let expected = r#"    - name: p-r1
-      match:
-        names:
-          - gpu-?.example
-          - big
-      labels:
-        tier: gpu
-    - name: p-r2
-      match:
-        selector:
-          matchLabels:
-            pool: a
-          matchExpressions:
-            - key: zone
-              operator: NotIn
-              values:
-                - z1
-                - z2
-            - key: team
-              operator: Exists
-            - key: old
-              operator: DoesNotExist
-            - key: arch
-              operator: In
-              values:
-                - x
-                - y
-      labels:
-        owner: nobody
-      annotations:
-        x.io/a: '1'
-      mode: default
-    - name: p-r3
-      labels:
-        x.io/b: '2'
-      annotations:
-        c: d
-    - name: p-r4
-      match:
-        anyOf:
-          - names:
-              - a-1
-          - selector:
-              matchLabels:
-                q: w
-      taints:
-        - key: dedicated
-          value: gpu
-          effect: NoSchedule
-        - key: k
-          effect: NoExecute
+    let expected = r#"
+- {name: p-r1, match: {names: [gpu-?.example, big]}, labels: {tier: gpu}}
+- name: p-r2
+  match:
+    selector:
+      matchLabels: {pool: a}
+      matchExpressions:
+        - {key: zone, operator: NotIn, values: [z1, z2]}
+        - {key: team, operator: Exists}
+        - {key: old, operator: DoesNotExist}
+        - {key: arch, operator: In, values: [x, "y"]}
+  labels: {owner: nobody}
+  annotations: {x.io/a: "1"}
+  mode: default
+- {name: p-r3, labels: {x.io/b: "2"}, annotations: {c: d}}
+- name: p-r4
+  match: {anyOf: [{names: [a-1]}, {selector: {matchLabels: {q: w}}}]}
+  taints: [{key: dedicated, value: gpu, effect: NoSchedule}, {key: k, effect: NoExecute}]
 "#;
     assert_rules(&translation, expected);
     assert!(assert_sound(&translation) >= 12);
@@ -137,7 +104,7 @@ fn names_match_the_same_nodes_as_in_kyverno() {
             }
         }
     }
-    assert_rules(&with("*"), "    - name: p-r1\n      labels:\n        tier: gpu\n");
+    assert_rules(&with("*"), "- {name: p-r1, labels: {tier: gpu}}");
     for pattern in ["gpu-[12]", "{a,b}", "!a", "GPU", "", "a b"] {
         assert_left_out(&with(pattern), "not names of nodes", pattern);
     }
@@ -355,7 +322,7 @@ fn rules_that_depend_on_each_other_stay_together() {
         ([NODE, LABEL], [NODE, &variable], 0, "may set or read the same keys"),
         ([NODE, LABEL], [&by_tier, &other], 0, "which this rule sets"),
         ([&by_tier, &other], [NODE, LABEL], 0, "which this rule reads"),
-        ([&by_tier, &cpu], [foreign, &other], 0, "which it sets itself"),
+        ([&by_tier, &cpu], [foreign, &other], 0, "of a key that it sets"),
         ([NODE, &taint], [NODE, &more_taints], 0, "Kyverno replaces all of a node"),
         ([NODE, &taint], [&of_cpu, &more_taints], 2, ""),
         ([NODE, &taint], [foreign, &other], 1, "existing nodes"),

@@ -48,53 +48,38 @@ fn what_is_exact_is_translated() {
         &["labels: {every: node}"],
     ]);
     assert_eq!(translation.left_out, []);
-    let expected = r#"    - name: o-rule-1
-      match:
-        selector:
-          matchExpressions:
-            - key: feature.node.kubernetes.io/kernel-version.full
-              operator: Exists
-            - key: feature.node.kubernetes.io/kernel-version.full
-              operator: NotIn
-              values:
-                - "6.1.0"
-        expression: "'feature.node.kubernetes.io/kernel-version.major' in node.metadata.labels && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.major']) > 4 && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.major']) < 7"
-      labels:
-        feature.node.kubernetes.io/mine: ''
-        profile.node.kubernetes.io/p: q
-        sub.feature.node.kubernetes.io/x: y
-        vendor.io/a: b
-    - name: o-rule-2
-      match:
-        selector:
-          matchExpressions:
-            - key: feature.node.kubernetes.io/kernel-version.full
-              operator: Exists
-            - key: feature.node.kubernetes.io/system-os_release.ID
-              operator: In
-              values:
-                - ubuntu
-                - debian
-        anyOf:
-          - expression: "'feature.node.kubernetes.io/kernel-version.minor' in node.metadata.labels && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.minor']) > 3"
-          - names:
-              - a-1
-              - b.c
-            selector:
-              matchExpressions:
-                - key: feature.node.kubernetes.io/system-os_release.VERSION_ID.major
-                  operator: Exists
-      annotations:
-        feature.node.kubernetes.io/note: '@as it is'
-        vendor.io/b: '1'
-    - name: o-rule-3
-      match:
-        selector:
-          matchExpressions:
-            - key: feature.node.kubernetes.io/kernel-version.full
-              operator: Exists
-      labels:
-        feature.node.kubernetes.io/every: node
+    let expected = r#"
+- name: o-rule-1
+  match:
+    selector:
+      matchExpressions:
+        - {key: feature.node.kubernetes.io/kernel-version.full, operator: Exists}
+        - {key: feature.node.kubernetes.io/kernel-version.full, operator: NotIn, values: ["6.1.0"]}
+    expression: >-
+      'feature.node.kubernetes.io/kernel-version.major' in node.metadata.labels
+      && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.major']) > 4
+      && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.major']) < 7
+  labels:
+    feature.node.kubernetes.io/mine: ""
+    profile.node.kubernetes.io/p: q
+    sub.feature.node.kubernetes.io/x: "y"
+    vendor.io/a: b
+- name: o-rule-2
+  match:
+    selector:
+      matchExpressions:
+        - {key: feature.node.kubernetes.io/kernel-version.full, operator: Exists}
+        - {key: feature.node.kubernetes.io/system-os_release.ID, operator: In, values: [ubuntu, debian]}
+    anyOf:
+      - expression: >-
+          'feature.node.kubernetes.io/kernel-version.minor' in node.metadata.labels
+          && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.minor']) > 3
+      - names: [a-1, b.c]
+        selector: {matchExpressions: [{key: feature.node.kubernetes.io/system-os_release.VERSION_ID.major, operator: Exists}]}
+  annotations: {feature.node.kubernetes.io/note: "@as it is", vendor.io/b: "1"}
+- name: o-rule-3
+  match: {selector: {matchExpressions: [{key: feature.node.kubernetes.io/kernel-version.full, operator: Exists}]}}
+  labels: {feature.node.kubernetes.io/every: node}
 "#;
     assert_rules(&translation, expected);
     assert!(assert_sound(&translation) >= 9);
