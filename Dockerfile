@@ -43,7 +43,7 @@ FROM scratch
 LABEL org.opencontainers.image.title="nodegate" \
       org.opencontainers.image.description="Admission webhook for Kubernetes Nodes: labels and taints them before anything can be scheduled on them, and controls who may change them" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY LICENSE /LICENSE
+COPY --chmod=644 LICENSE /LICENSE
 COPY --from=build /image/nodegate /nodegate
 # Without a certificate, `serve` creates one here, and `demo` writes to /tmp. Pods of the chart write nothing.
 COPY --from=build --chown=65532:65532 /image/var/lib/nodegate /var/lib/nodegate

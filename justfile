@@ -216,6 +216,10 @@ image *of="debug":
 release *args:
     @release/run {{ args }}
 
+# Make a release for this machine's architecture twice, in two directories, as two users (as root) and by two clocks, and compare the digests of all files; `just reproducible --of PROGRAM` compiles nothing
+reproducible *args:
+    @release/reproducible {{ args }}
+
 # Upgrade from an older commit, or from the last release, and go back in a real cluster: its program, with the state that it saved, and a release of its chart; the older program is built once, in the cache
 upgrade-test commit="":
     older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE=gate cargo test --locked --test cluster -- --ignored upgrade

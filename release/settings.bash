@@ -9,6 +9,9 @@ version=$(awk -F '"' '/^\[/ { package = /^\[workspace\.package\]/ } package && /
 # All times in artifacts are the commit's, so that the same commit gives the same files.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
+# Whoever makes them, files get the same modes, and lists the same order.
+umask 022
+export LC_ALL=C TZ=UTC0
 dist=${NODEGATE_DIST:-$PWD/dist}
 mkdir -p "$dist"
 
@@ -28,6 +31,15 @@ image_name() {
 # notes_of VERSION: prints what the changelog says of a version.
 notes_of() {
     awk -v version="$1" '/^## / { print_it = ($2 == version); next } print_it' CHANGELOG.md | sed -e '/./,$!d'
+}
+
+# deterministic_tar DIRECTORY NAME…: writes these files and directories of DIRECTORY to standard output, the same for the same content, whoever made them
+# and when. On macOS, GNU tar is `gtar`.
+deterministic_tar() {
+    local directory=$1
+    shift
+    "$(command -v gtar || command -v tar)" -C "$directory" --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+        --mode=u=rwX,go=rX -cf - "$@"
 }
 
 is_target() {
