@@ -220,6 +220,10 @@ release *args:
 reproducible *args:
     @release/reproducible {{ args }}
 
+# Sign a release with a key, push it to a registry of its own, and check that the commands of docs/verify-a-release.md verify it and refuse one that was changed; builds cosign once, which takes minutes
+signatures:
+    @tests/signatures
+
 # Upgrade from an older commit, or from the last release, and go back in a real cluster: its program, with the state that it saved, and a release of its chart; the older program is built once, in the cache
 upgrade-test commit="":
     older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE=gate cargo test --locked --test cluster -- --ignored upgrade
