@@ -39,6 +39,7 @@ mod pending;
 mod plan;
 mod plugin;
 mod probe;
+mod project;
 mod release;
 mod reload;
 mod report;

@@ -58,13 +58,15 @@ fn every_step_is_one_recipe_that_exists() {
 }
 
 #[test]
-fn every_job_installs_the_version_of_just_that_ci_pins() {
+fn every_job_that_runs_recipes_installs_the_version_of_just_that_ci_pins() {
     let programs = read(".ci/programs.bash");
     let pinned = programs.split("just=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     for (file, text) in workflows() {
         let installed = commands(&text).into_iter().filter(|command| command.starts_with(INSTALLS_JUST));
         let installed: Vec<String> = installed.collect();
-        assert_eq!(installed.len(), jobs(&text).len(), "{file}");
+        let jobs = jobs(&text).into_values();
+        let runs = |job: &Value| job["steps"].as_array().unwrap().iter().any(|step| step.get("run").is_some());
+        assert_eq!(installed.len(), jobs.filter(runs).count(), "{file}");
         for command in installed {
             assert_eq!(command, format!("{INSTALLS_JUST}{pinned} just"), "{file}");
         }
