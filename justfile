@@ -18,6 +18,10 @@ all:
 test *args:
     cargo test {{ args }}
 
+# Measure which lines of the program tests run, in all packages or as in `just coverage -p nodegate-cel`; `--cluster` adds the tests that need a cluster. Compiles everything once more
+coverage *args:
+    @.ci/coverage {{ args }}
+
 # Run the tests that need a cluster, or those whose names contain what is given; needs the control plane
 [group('contribute')]
 cluster-tests *args:

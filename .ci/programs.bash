@@ -3,7 +3,7 @@
 # another version never takes its place.
 
 # shellcheck disable=SC2034 # used by who sources this
-readonly just=1.59.0 mdbook=0.5.4 cargo_deny=0.20.2 cargo_fuzz=0.13.2 cargo_shear=1.14.0 cargo_auditable=0.7.7 cargo_cyclonedx=0.5.9 zizmor=1.32.0 cargo_nextest=0.9.148
+readonly just=1.59.0 mdbook=0.5.4 cargo_deny=0.20.2 cargo_fuzz=0.13.2 cargo_shear=1.14.0 cargo_auditable=0.7.7 cargo_cyclonedx=0.5.9 zizmor=1.32.0 cargo_nextest=0.9.148 cargo_llvm_cov=0.9.1
 
 cache=${NODEGATE_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME or NODEGATE_CACHE}/.cache}/nodegate}
 [[ $cache == /* ]] || cache=$PWD/$cache
