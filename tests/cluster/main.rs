@@ -68,6 +68,7 @@ mod traces;
 mod tutorials;
 mod upgrade;
 mod verdicts;
+mod versions;
 
 #[path = "../shared/mod.rs"]
 mod shared;
