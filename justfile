@@ -186,6 +186,10 @@ node-readiness checkout:
     cp {{ checkout }}/config/crd/bases/readiness.node.x-k8s.io_nodereadinessrules.yaml target/node-readiness/crds/
     NODEGATE_NODE_READINESS=$PWD/target/node-readiness cargo test --test cluster -- --nocapture --ignored readiness::
 
+# Install the chart in a cluster of real kubelets, containerd and CoreDNS on this machine, and let nodes join, come again, lose power and start cold. Prints a table; needs root, Go and buildah. Only the scenes that are named after the first ones, if any are
+real-nodes *scenes:
+    @tests/real-nodes/run {{ scenes }}
+
 # Run the benchmarks
 bench *args:
     cargo bench {{ args }}
