@@ -94,6 +94,7 @@ clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 # The disk is the machine's, which others fill.
 evictionHard: {memory.available: 50Mi}
+imageGCHighThresholdPercent: 100
 resolvConf: ""
 rotateCertificates: true
 YAML

@@ -44,6 +44,8 @@ make_network() {
 start() {
     "${@:2}" >>"$work/$1.log" 2>&1 &
     echo $! >"$work/$1.pid"
+    # Else bash tells how it ended.
+    disown
 }
 
 start_etcd() {
@@ -84,5 +86,9 @@ stop_plane() {
     local name
     for name in kube-scheduler kube-controller-manager kube-apiserver etcd; do
         kill -KILL "$(cat "$work/$name.pid")"
+        within 30 "$name has ended" has_ended "$(cat "$work/$name.pid")"
     done
 }
+
+# has_ended PROCESS: a process whose first thread has ended may have others, and its sockets.
+has_ended() { [[ ! -d /proc/$1 ]]; }

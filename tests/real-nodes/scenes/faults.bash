@@ -4,7 +4,7 @@
 # has_renewed NODE AFTER: whether its kubelet has renewed its Lease after a time.
 has_renewed() {
     local renewed
-    renewed=$(kubectl --namespace kube-node-lease get lease "$1" --output=jsonpath='{.spec.renewTime}') || return 1
+    renewed=$(kubectl --namespace kube-node-lease get lease "$1" --output=jsonpath='{.spec.renewTime}' 2>/dev/null) || return 1
     awk -v after="$2" -v renewed="$(date --date="$renewed" +%s.%N)" 'BEGIN { exit !(renewed > after) }'
 }
 
@@ -98,13 +98,12 @@ drain_node() {
 power_loss() {
     local missed node began=$EPOCHREALTIME
     node=$(node_of "$(leader_pod)")
-    kubectl --namespace nodegate get pods --output=wide
     while_nodes_are_created lose_power "$node"
     seen "$missed" "missed until three replicas are ready elsewhere, $(since "$began") s"
     seen "$(cat "$work/led-again") s" 'until another replica leads'
     began=$EPOCHREALTIME
     power_on "$node"
-    within 180 "$node is Ready" is_ready "$node"
+    within 180 "$node is Ready" is_back "$node" "$began"
     within 180 'no pod is left over' has_pods 3
     has_label "$node" hardware.tier worker
     seen "$(since "$began") s" 'after its power is back, the node is Ready and has its labels'
@@ -159,14 +158,19 @@ cold_start() {
     began=$EPOCHREALTIME
     start_plane
     seen "$(since "$began") s" 'API server, controllers and scheduler are there'
-    for name in worker-1 worker-2 gpu-1 worker-4; do power_on "$name"; done
-    for name in worker-1 worker-2 gpu-1 worker-4; do within 300 "$name is Ready" was_seen "$name" ready=True "$began"; done
-    seen "$(since "$began") s" 'all nodes are Ready, with one that had never joined, while no webhook is there'
+    # The first one has never joined.
+    for name in worker-4 gpu-1 worker-1 worker-2; do power_on "$name"; done
+    for name in worker-4 gpu-1 worker-1 worker-2; do within 300 "$name is Ready" is_back "$name" "$began"; done
+    grep -m 1 ' worker-4 ' "$work/events" | grep 'tier= role='
+    seen "$(since "$began") s" 'all nodes are Ready, also one that had never joined, and found no webhook'
     within 300 'three replicas are ready' all_ready
     seen "$(since "$began") s" 'three replicas are ready'
-    within 120 'worker-4 has its labels' was_seen worker-4 "$whole" "$began"
-    seen "$(since "$began" "$(first_seen worker-4 "$whole" "$began")") s" 'the new node has its labels'
+    within 120 'worker-4 has its labels' was_seen worker-4 "$whole"
+    seen "$(since "$began" "$(first_seen worker-4 "$whole")") s" 'the new node has its labels'
     for name in worker-1 worker-2; do has_label "$name" hardware.tier worker; done
     has_label gpu-1 team.owner vision
     discard worker-4
 }
+
+# is_back NODE AFTER
+is_back() { is_ready "$1" && has_renewed "$1" "$2"; }

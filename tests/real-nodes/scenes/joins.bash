@@ -88,6 +88,7 @@ firstboot() {
     power_on batch-1
     times batch-1
     has_label batch-1 pool.example.com/name batch
+    grep forbidden "$node/kubelet.log"
     seen "$(milliseconds "$created" "$complete")" 'a kubelet started by the drop-in of `firstboot` registers with its extra label, and what a kubelet may not have is left out; until it has everything'
     kubectl label node batch-1 pool.example.com/name- >/dev/null
     stop_kubelet batch-1 TERM
