@@ -54,15 +54,18 @@ upgrade_unchecked() {
 
 has_pod_that_exits() { kubectl --namespace nodegate get pods --output=jsonpath='{.items[*].status.containerStatuses[0].lastState.terminated.exitCode}' | grep -qw 2; }
 
+# Without a revision, Helm would go back to the upgrade that it refused.
 go_back() {
-    helm rollback nodegate --namespace nodegate >/dev/null
-    within 400 'three replicas are ready' all_ready
+    helm rollback nodegate "$(last_good)" --namespace nodegate >/dev/null
+    within 600 'three replicas are ready' all_ready
 }
 
+# last_good: the last revision but the present one that came into the cluster.
+last_good() { helm history nodegate --namespace nodegate | awk '$0 ~ /superseded/ { revision = $1 } END { print revision }'; }
+
 rollback() {
-    local missed began=$EPOCHREALTIME first
-    first=$(helm history nodegate --namespace nodegate --output=yaml | sed -n 's/.*revision: \(.*\)/\1/p' | sort -n | head -n 1)
-    while_nodes_are_created helm rollback nodegate "$first" --namespace nodegate --wait >/dev/null
+    local missed began=$EPOCHREALTIME
+    while_nodes_are_created helm rollback nodegate 1 --namespace nodegate --wait >/dev/null
     within 120 'three replicas are ready' all_ready
     seen "$(since "$began") s" "helm rollback --wait to the first revision; $missed missed"
     within 180 'the label of the withdrawn policy is gone' has_label worker-1 rack.example.com/row ''
