@@ -63,7 +63,11 @@ pub(super) fn merged(
     }
     state.history = there.as_ref().map(|known| known.history.clone()).unwrap_or_default();
     let last = state.history.last().map_or(0, |change| change.id);
-    state.history.extend((last + 1..).zip(changes).map(|(id, change)| bounded(Change { id, ..change.clone() })));
+    // Of a write whose answer is lost or comes late, the same changes are given once more.
+    let is_new =
+        |change: &Change| !state.history.iter().any(|known| *known == Change { id: known.id, ..change.clone() });
+    let new: Vec<Change> = changes.iter().cloned().map(bounded).filter(is_new).collect();
+    state.history.extend((last + 1..).zip(new).map(|(id, change)| Change { id, ..change }));
     let surplus = state.history.len().saturating_sub(HISTORY_MAX);
     state.history.drain(..surplus);
     let same = |known: &SavedState| {
@@ -197,6 +201,17 @@ mod tests {
         let history = parse(&after["state.json"]).unwrap().history;
         assert_eq!((history.len(), history.last().unwrap().id), (HISTORY_MAX, HISTORY_MAX as u64 + 3));
         assert_eq!(merged(&after, &state("n1", None), &[]).unwrap(), None);
+    }
+
+    #[test]
+    fn changes_that_are_recorded_once_more_are_told_once() {
+        let change = |key: &str, time: &str| Change { key: key.into(), time: time.into(), ..Change::default() };
+        let [first, second] = [change("a", "2026-11-30T04:00:00Z"), change("a", "2026-11-30T04:00:01Z")];
+        let (once, _) = merged(&BTreeMap::new(), &state("n1", None), std::slice::from_ref(&first)).unwrap().unwrap();
+        assert_eq!(merged(&once, &state("n1", None), std::slice::from_ref(&first)).unwrap(), None);
+        let (twice, _) = merged(&once, &state("n1", None), &[first.clone(), second.clone()]).unwrap().unwrap();
+        let told = parse(&twice["state.json"]).unwrap().history;
+        assert_eq!(told, [Change { id: 1, ..first }, Change { id: 2, ..second }]);
     }
 
     #[test]
