@@ -34,8 +34,10 @@ prepare() {
     configure "$1"
 }
 
-# discard NAME: the machine is gone for good, and its Node with it.
+# discard NAME: the machine is gone for good, and its Node with it. Pods leave first: those of a Node that is deleted stay endpoints for a minute.
 discard() {
+    kubectl drain "$1" --ignore-daemonsets --delete-emptydir-data --force --timeout=300s >/dev/null
+    within 180 'three replicas are ready' all_ready
     power_off "$1"
     kubectl delete node "$1" >/dev/null
 }

@@ -95,6 +95,9 @@ while_nodes_are_created() {
     return "$status"
 }
 
+# nothing_missed: where a replica is always there, none may be.
+nothing_missed() { [[ $missed == '0 of '* ]] || { printf 'missed: %s\n' "$missed" >&2; return 1; }; }
+
 # seen NUMBER TEXT…: what a scene writes into the table.
 seen() { printf '%s | %s\n' "${*:2}" "$1" >>"$work/seen"; }
 

@@ -25,6 +25,7 @@ rolling_restart() {
     local missed began=$EPOCHREALTIME
     while_nodes_are_created restart_all
     seen "$missed" "missed, in $(since "$began") s"
+    nothing_missed
 }
 
 restart_all() {
@@ -88,6 +89,7 @@ drain() {
     kubectl uncordon "$node" >/dev/null
     # So that both workers have replicas again.
     restart_all
+    nothing_missed
 }
 
 drain_node() {
@@ -163,7 +165,7 @@ cold_start() {
     for name in worker-4 gpu-1 worker-1 worker-2; do within 300 "$name is Ready" is_back "$name" "$began"; done
     grep -m 1 ' worker-4 ' "$work/events" | grep 'tier= role='
     seen "$(since "$began") s" 'all nodes are Ready, also one that had never joined, and found no webhook'
-    within 300 'three replicas are ready' all_ready
+    within 300 'three replicas are ready' have_started "$began"
     seen "$(since "$began") s" 'three replicas are ready'
     within 120 'worker-4 has its labels' was_seen worker-4 "$whole"
     seen "$(since "$began" "$(first_seen worker-4 "$whole")") s" 'the new node has its labels'
@@ -174,3 +176,10 @@ cold_start() {
 
 # is_back NODE AFTER
 is_back() { is_ready "$1" && has_renewed "$1" "$2"; }
+
+# have_started AFTER: whether three replicas are ready that were started after a time. What the API server says at first is from before.
+have_started() {
+    kubectl --namespace nodegate get pods --selector app.kubernetes.io/name=nodegate \
+        --output=jsonpath='{range .items[*]}{.status.containerStatuses[0].ready} {.status.containerStatuses[0].state.running.startedAt}{"\n"}{end}' |
+        awk -v after="$(date --utc --date="@${1%.*}" +%FT%TZ)" '$1 == "true" && $2 >= after { count++ } END { exit count != 3 }'
+}

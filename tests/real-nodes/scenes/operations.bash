@@ -18,6 +18,7 @@ good_upgrade() {
     while_nodes_are_created upgrade --values "$work/good.yaml" >>"$work/helm.log"
     seen "$(since "$began") s" 'helm upgrade --wait, with one more policy'
     seen "$missed" missed
+    nothing_missed
     within 120 'the new policy has its label' has_label worker-1 rack.example.com/row a
     seen "$(since "$began") s" 'until its label is set'
 }
@@ -39,10 +40,12 @@ unchecked_upgrade() {
     local missed began
     while_nodes_are_created upgrade_unchecked
     seen "$missed" 'missed while a broken policy is in the pods, and a new one does not start with it'
+    nothing_missed
     has_label worker-1 rack.example.com/row a
     began=$EPOCHREALTIME
     while_nodes_are_created go_back
     seen "$(since "$began") s" "until three replicas are ready after helm rollback; $missed missed"
+    nothing_missed
 }
 
 upgrade_unchecked() {
@@ -68,6 +71,7 @@ rollback() {
     while_nodes_are_created helm rollback nodegate 1 --namespace nodegate --wait >/dev/null
     within 120 'three replicas are ready' all_ready
     seen "$(since "$began") s" "helm rollback --wait to the first revision; $missed missed"
+    nothing_missed
     within 180 'the label of the withdrawn policy is gone' has_label worker-1 rack.example.com/row ''
     seen "$(since "$began") s" 'until the label of the withdrawn policy is gone'
 }
