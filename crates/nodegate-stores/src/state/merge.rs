@@ -63,10 +63,7 @@ pub(super) fn merged(
     }
     state.history = there.as_ref().map(|known| known.history.clone()).unwrap_or_default();
     let last = state.history.last().map_or(0, |change| change.id);
-    // Of a write whose answer is lost or comes late, the same changes are given once more.
-    let is_new =
-        |change: &Change| !state.history.iter().any(|known| *known == Change { id: known.id, ..change.clone() });
-    let new: Vec<Change> = changes.iter().cloned().map(bounded).filter(is_new).collect();
+    let new = not_recorded(&state.history, changes.iter().cloned().map(bounded).collect());
     state.history.extend((last + 1..).zip(new).map(|(id, change)| Change { id, ..change }));
     let surplus = state.history.len().saturating_sub(HISTORY_MAX);
     state.history.drain(..surplus);
@@ -105,6 +102,15 @@ fn bounded(mut change: Change) -> Change {
     let Change { id: _, time: _, by, by_requester: _, how: _, rule, field: _, key, old, new } = &mut change;
     [by, rule, key].into_iter().chain(old).chain(new).for_each(|text| text::cut(text, TEXT_MAX));
     change
+}
+
+/// The changes without those at their beginning with which the history ends: of a write whose answer is lost or comes late, the same
+/// changes are given once more. A change alone may well be there already, if a value goes to and fro within a second.
+fn not_recorded(history: &[Change], mut changes: Vec<Change>) -> Vec<Change> {
+    let is_same = |(known, change): (&Change, &Change)| *known == Change { id: known.id, ..change.clone() };
+    let ends_with = |count: &usize| history[history.len() - count..].iter().zip(&changes).all(is_same);
+    let recorded = (1..=changes.len().min(history.len())).rev().find(ends_with).unwrap_or_default();
+    changes.split_off(recorded)
 }
 
 /// Drops kept records that exceed the limits: the oldest ones of other machines, and unreadable texts. Returns how
@@ -211,7 +217,11 @@ mod tests {
         assert_eq!(merged(&once, &state("n1", None), std::slice::from_ref(&first)).unwrap(), None);
         let (twice, _) = merged(&once, &state("n1", None), &[first.clone(), second.clone()]).unwrap().unwrap();
         let told = parse(&twice["state.json"]).unwrap().history;
-        assert_eq!(told, [Change { id: 1, ..first }, Change { id: 2, ..second }]);
+        assert_eq!(told, [Change { id: 1, ..first.clone() }, Change { id: 2, ..second }]);
+        let back = Change { new: Some("x".into()), ..first.clone() };
+        let (to_and_fro, _) = merged(&once, &state("n1", None), &[back.clone(), first.clone()]).unwrap().unwrap();
+        let told = parse(&to_and_fro["state.json"]).unwrap().history;
+        assert_eq!(told, [Change { id: 1, ..first.clone() }, Change { id: 2, ..back }, Change { id: 3, ..first }]);
     }
 
     #[test]
