@@ -30,7 +30,7 @@ const POOL: &str = "pool";
 const DIR: &str = "policy";
 const NAME: &str = "fleet";
 /// What is about nodes, and not about rules of other programs.
-const NOT_FROM: [&str; 6] = ["nodes", "include", "by", "trust_kubelet", "kubeconfig", "namespace"];
+const NOT_FROM: [&str; 7] = ["nodes", "include", "by", "trust_kubelet", "kubeconfig", "namespace", "pending_taint_key"];
 
 /// Write a first policy from the labels and taints of today's nodes
 ///

@@ -123,8 +123,9 @@ fn files_without_a_rule_that_can_be_translated_write_nothing() {
     assert!(wrong.contains("kyverno.yaml:2:7") && wrong.contains("pass NodeFeatureRules"), "{wrong}");
     let twice = refused(at, &["init", "--from-kyverno", "-"], "kind: ClusterPolicy\nkind: ClusterPolicy\n");
     assert!(twice.contains("standard input:2:1"), "{twice}");
-    for more in [&["--from-nfd", "kyverno.yaml"][..], &["--by", "pool"], &["--include", "a"], &["--kubeconfig", "x"]] {
-        let both = refused(at, &[&["init", "--from-kyverno", "kyverno.yaml"], more].concat(), "");
+    let flags = ["--from-nfd", "--by", "--include", "--kubeconfig", "--pending-taint-key"];
+    for more in flags.map(|flag| [flag, "example.com/a"]) {
+        let both = refused(at, &[&["init", "--from-kyverno", "kyverno.yaml"], &more[..]].concat(), "");
         assert!(both.contains("cannot be used with"), "{both}");
     }
     assert!(!at.join("policy").exists());
