@@ -18,7 +18,10 @@ use super::keeping::{is_pending, leading, node, setup, until_led};
 use super::requester::Requester;
 use crate::eventually::{eventually, eventually_blocking, holds};
 
-/// The program in a terminal of 80 by 24.
+/// Rows and columns: a line has room for all that a node gets in its CREATE.
+const SIZE: [u16; 2] = [24, 100];
+
+/// The program in a terminal of its own.
 struct Top {
     child: Child,
     keyboard: File,
@@ -29,7 +32,7 @@ struct Top {
 
 impl Top {
     fn start(kubeconfig: &Path, namespace: &str) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: SIZE[0], ws_col: SIZE[1], ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).unwrap();
         let side = || pair.slave.try_clone().unwrap();
         // Without a session of its own, it would use the terminal of whoever runs the tests.
@@ -43,7 +46,7 @@ impl Top {
             .stderr(side())
             .spawn()
             .unwrap();
-        let [rows, columns] = [24, 80].map(|length| NonZero::new(length).unwrap());
+        let [rows, columns] = SIZE.map(|length| NonZero::new(length).unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let keyboard = File::from(pair.master);
         let (mut output, drawn) = (keyboard.try_clone().unwrap(), screen.clone());
@@ -118,7 +121,7 @@ async fn joins_corrections_and_rejected_claims_are_shown_as_they_happen() {
     top.shows(&["kept-top", "joined"]).await;
     top.shows(&["kept-top", "complete", "s after it joined"]).await;
     top.shows(&["kept-top", "rejected", "kubelet claimed hardware.tier=\"forged\""]).await;
-    top.shows(&["kept-top", "admitted", "fleet=kept:NoSchedule"]).await;
+    top.shows(&["kept-top", "admitted", "hardware.tier=standard", "fleet=kept:NoSchedule"]).await;
     top.shows(&["kept-top", "set", "node-role.kubernetes.io/worker"]).await;
     // It reaches the node behind the webhook's back.
     let forged = json!({"metadata": {"labels": {"hardware.tier": "evil"}}});

@@ -1,6 +1,6 @@
 //! Records changes of labels and taints on nodes, with who wrote them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -9,7 +9,9 @@ use crate::memory::version::Version;
 use crate::node::NodeObject;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::state::{Change, How};
-use nodegate_policy::{Claim, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, RejectedClaim, Strength, Writes};
+use nodegate_policy::{
+    Claim, Decision, Desired, Field, LAST_CHANGE, NodeChange, NodeFacts, RejectedClaim, Strength, Writes,
+};
 
 /// Maximum number of changes of one node that are remembered between two records.
 const PENDING_MAX: usize = 50;
@@ -159,7 +161,9 @@ impl History {
         if arrival.returned {
             changes.push(entry(How::Returned, String::new(), "node", String::new(), None));
         }
+        let mut claimed = BTreeSet::new();
         for RejectedClaim { field, key, asserted, by } in rejected {
+            claimed.extend((field == Some(Field::Label)).then(|| key.clone()));
             let value = field.is_some().then_some(asserted);
             let field = field.map_or_else(|| "node".to_owned(), |field| field.to_string());
             changes.push(entry(How::Rejected, by.to_string(), &field, key, value));
@@ -167,8 +171,9 @@ impl History {
         let claims = node.claims();
         let how = |desired: &Desired| if desired.strength == Strength::Saved { How::Restored } else { How::Admission };
         for (key, desired) in &arrival.decision.labels {
-            // No field manager claims what a webhook's patch wrote.
-            if arrival.admitted && facts.label(key) == Some(&desired.value) && !claims.has_label(key) {
+            // No field manager claims what a webhook's patch wrote, unless the kubelet claimed the key with another value.
+            let is_given = !claims.has_label(key) || claimed.contains(key);
+            if arrival.admitted && facts.label(key) == Some(&desired.value) && is_given {
                 changes.push(entry(
                     how(desired),
                     desired.by.to_string(),

@@ -100,6 +100,36 @@ fn a_value_that_changes_in_somebody_elses_write_is_not_the_claimants() {
 }
 
 #[test]
+fn a_saved_label_is_restored_also_where_the_kubelet_claimed_another_value() {
+    use nodegate_policy::{Field, RuleId};
+    let rejected = RejectedClaim {
+        field: Some(Field::Label),
+        key: "tier".to_owned(),
+        asserted: "forged".to_owned(),
+        by: RuleId::own("persisted"),
+    };
+    let desired = Desired {
+        value: "gold".to_owned(),
+        strength: Strength::Saved,
+        by: RuleId::own("persisted"),
+        remove_after: Duration::ZERO,
+        ownership: Default::default(),
+    };
+    let decision = Decision { labels: [("tier".to_owned(), desired)].into(), ..Decision::default() };
+    let node = node("gold", "", json!({"f:labels": {"f:tier": {}}}));
+    let told = |rejected: Vec<RejectedClaim>| {
+        let mut history = History::new(false);
+        let arrival = Arrival { decision: &decision, returned: false, admitted: true };
+        history.arrived(&node, &node.text().facts().unwrap(), &arrival, rejected);
+        let changes = history.pending.take().map(|pending| pending.changes).unwrap_or_default();
+        changes.into_iter().map(|change| (change.how, change.new.unwrap())).collect::<Vec<_>>()
+    };
+    let row = |how: &str, value: &str| (how.to_owned(), value.to_owned());
+    assert_eq!(told(vec![rejected]), [row("rejected", "forged"), row("restored", "gold")]);
+    assert_eq!(told(Vec::new()), [], "the kubelet itself gave it");
+}
+
+#[test]
 fn rejected_claims_are_recorded_with_the_number_of_those_without_a_name() {
     use nodegate_policy::{Field, RuleId};
     let claim = |field, key: &str, asserted: &str, by| RejectedClaim {
