@@ -1,5 +1,7 @@
 //! What Kyverno's patches set, if they only set.
 
+use jsonptr::Pointer;
+
 use crate::api::policy::TaintSpec;
 use crate::api::source::{Field, Node, Tree, parse_documents};
 use crate::translate::read::{Reasons, fields, given, items};
@@ -120,15 +122,17 @@ pub(super) fn operations(field: &Field) -> Option<Vec<Tree>> {
     }
 }
 
+/// The names in a JSON pointer; `None` if it is none.
+pub(super) fn names_in(path: &str) -> Option<Vec<String>> {
+    let pointer = Pointer::parse(path).ok()?;
+    Some(pointer.tokens().map(|token| token.decoded().into_owned()).collect())
+}
+
 /// The key in a JSON pointer to a label or an annotation, and whether it is a label's.
 fn pointer(path: &str) -> Option<(bool, String)> {
-    let (is_label, key) = match path.strip_prefix("/metadata/labels/") {
-        Some(key) => (true, key),
-        None => (false, path.strip_prefix("/metadata/annotations/")?),
-    };
-    // RFC 6901, section 4.
-    let escapes = key.match_indices('~').all(|(at, _)| matches!(key.as_bytes().get(at + 1), Some(b'0' | b'1')));
-    (escapes && !key.contains('/') && !key.is_empty()).then(|| (is_label, key.replace("~1", "/").replace("~0", "~")))
+    let [metadata, part, key] = <[String; 3]>::try_from(names_in(path)?).ok()?;
+    let is_label = part == "labels";
+    (metadata == "metadata" && (is_label || part == "annotations") && !key.is_empty()).then_some((is_label, key))
 }
 
 fn of_operations(field: &Field, sets: &mut Sets, reasons: &mut Reasons) {

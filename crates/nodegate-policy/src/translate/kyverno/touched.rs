@@ -91,9 +91,13 @@ fn of_merge(tree: &Tree, path: &[&str], keys: &mut Keys) {
 
 fn of_path(path: Option<&str>, keys: &mut Keys) {
     let path = path.unwrap_or_default();
-    let mut parts = path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-    let parts = [parts.next(), parts.next(), parts.next()];
-    match parts.each_ref().map(Option::as_deref) {
+    // What is no pointer makes the whole patch fail.
+    let Some(names) = patch::names_in(path) else {
+        keys.unknown |= path.contains("{{");
+        return;
+    };
+    let part = |at: usize| names.get(at).map(String::as_str);
+    match [part(0), part(1), part(2)] {
         [Some("metadata"), Some("labels"), Some(key)] => add(keys, Field::Label, key),
         [Some("metadata"), Some("annotations"), Some(key)] => add(keys, Field::Annotation, key),
         [Some("spec"), Some("taints"), _] => keys.add(Field::Taint, ""),
