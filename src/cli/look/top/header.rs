@@ -122,9 +122,8 @@ fn problems(state: &State, now: Timestamp) -> Vec<(Tone, String)> {
     if !denied.is_empty() {
         problems.push((Tone::Notice, format!("no right to read {}", names(&denied))));
     }
-    let not_watched: Vec<Source> =
-        state.not_watched.iter().copied().filter(|source| !denied.contains(source)).collect();
-    let not_watched: Vec<Source> = Source::ALL.into_iter().filter(|source| not_watched.contains(source)).collect();
+    let is_listed = |source: &Source| state.not_watched.contains(source) && !denied.contains(source);
+    let not_watched: Vec<Source> = Source::ALL.into_iter().filter(is_listed).collect();
     if !not_watched.is_empty() {
         problems.push((Tone::Notice, format!("no right to watch {}: listed now and then", names(&not_watched))));
     }
