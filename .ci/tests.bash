@@ -34,3 +34,9 @@ run_cluster_tests() {
     rm -f "$output"
     return "$status"
 }
+
+# package_flags: a flag of Cargo for each package of this repository, one a line.
+package_flags() {
+    cargo metadata --locked --no-deps --format-version 1 | python3 -c 'import json, sys
+for package in json.load(sys.stdin)["packages"]: print("--package=" + package["name"])'
+}

@@ -88,6 +88,16 @@ go_build() {
         go -C "$module" build -trimpath -buildvcs=false -ldflags "-s -w $ldflags" "$@" -o "$output" "$package" </dev/null >&2
 }
 
+# kubernetes_ldflags VERSION PACKAGE…: what sets the version in these packages. Without it programs of Kubernetes say v0.0.0, which clients take for a server
+# too old for them.
+kubernetes_ldflags() {
+    local major minor package variable
+    IFS=. read -r major minor _ <<<"${1#v}"
+    for variable in gitVersion="$1" gitMajor="$major" gitMinor="$minor"; do
+        for package in "${@:2}"; do printf -- ' -X %s.%s' "$package" "$variable"; done
+    done
+}
+
 usage_error() {
     local problem=$1
     shift
