@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -34,6 +35,10 @@ impl Top {
     fn start(kubeconfig: &Path, namespace: &str) -> Self {
         let size = Winsize { ws_row: SIZE[0], ws_col: SIZE[1], ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).unwrap();
+        // If the program held the terminal open itself, it would live on where this process is ended.
+        for end in [&pair.master, &pair.slave] {
+            fcntl_setfd(end, FdFlags::CLOEXEC).unwrap();
+        }
         let side = || pair.slave.try_clone().unwrap();
         // Without a session of its own, it would use the terminal of whoever runs the tests.
         let child = Command::new("setsid")
