@@ -249,6 +249,6 @@ ci *sections:
 steady runs="10":
     @.ci/steady {{ runs }}
 
-# What takes too long to be asked of every change, as it runs at night and before a release, or only the sections of .ci/full that are named
+# What takes too long to be asked of every change, as it runs at night and before a release, or only the sections or parts of .ci/full that are named: `tests`, `builds`, `clusters`
 full *sections:
     .ci/full {{ sections }}

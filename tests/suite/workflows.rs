@@ -146,3 +146,13 @@ fn in_containers_git_reads_the_work_tree_although_it_belongs_to_another_user() {
     }
     assert!(found >= 3, "only {found} jobs with containers were found");
 }
+
+#[test]
+fn the_full_run_of_every_night_has_all_its_parts() {
+    let script = read(".ci/full");
+    let lists = script.lines().filter_map(|line| line.strip_prefix("readonly ")?.split_once("=("));
+    let parts: Vec<&str> = lists.map(|(name, _)| name).filter(|name| *name != "all").collect();
+    assert!(parts.len() > 1, "{parts:?}");
+    let jobs = jobs(&workflows()["full.yaml"]);
+    assert_eq!(jobs["full"]["strategy"]["matrix"]["part"], serde_json::json!(parts));
+}
