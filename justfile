@@ -1,4 +1,6 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
+# So that a recipe can hand on "$@". What {{ }} puts in is read by Bash: never what comes from outside, such as the name of a tag.
+set positional-arguments
 
 # Of the recipes that print how long something takes: `just profile=dev proofs` compiles less and shows the same otherwise
 profile := "release"
@@ -222,11 +224,11 @@ image *of="debug":
 
 # Make a release in dist/: `just release --dry-run` makes all that this machine can make and publishes nothing
 release *args:
-    @release/run {{ args }}
+    @release/run "$@"
 
 # Make a release for this machine's architecture twice, in two directories, as two users (as root) and by two clocks, and compare the digests of all files; `just reproducible --of PROGRAM` compiles nothing
 reproducible *args:
-    @release/reproducible {{ args }}
+    @release/reproducible "$@"
 
 # Sign a release with a key, push it to a registry of its own, and check that the commands of docs/verify-a-release.md verify it and refuse one that was changed; builds cosign once, which takes minutes
 signatures:
@@ -243,7 +245,7 @@ machine:
 # Everything a change has to pass, as CI runs it, or only the sections of .ci/run that are named
 [group('contribute')]
 ci *sections:
-    .ci/run {{ sections }}
+    .ci/run "$@"
 
 # Run the gate's tests so many times, every second time beside busy processes, and list those that ever failed
 steady runs="10":
@@ -251,4 +253,4 @@ steady runs="10":
 
 # What takes too long to be asked of every change, as it runs at night and before a release, or only the sections or parts of .ci/full that are named: `tests`, `builds`, `clusters`
 full *sections:
-    .ci/full {{ sections }}
+    .ci/full "$@"

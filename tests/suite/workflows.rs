@@ -58,6 +58,20 @@ fn every_step_is_one_recipe_that_exists() {
 }
 
 #[test]
+fn arguments_of_workflows_are_handed_on_and_not_read_by_a_shell() {
+    let justfile = read("justfile");
+    assert!(justfile.contains("\nset positional-arguments\n"));
+    let mut found = BTreeSet::new();
+    for command in workflows().values().flat_map(|text| commands(text)) {
+        let Some((recipe, _)) = command.strip_prefix("just ").and_then(|rest| rest.split_once(' ')) else { continue };
+        let body = justfile.split(&format!("\n{recipe} ")).nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+        assert!(body.contains("\"$@\"") && !body.contains("{{"), "{recipe} of the justfile splices its arguments");
+        found.insert(recipe.to_owned());
+    }
+    assert!(found.contains("release") && found.contains("full"), "{found:?}");
+}
+
+#[test]
 fn every_job_that_runs_recipes_installs_the_version_of_just_that_ci_pins() {
     let programs = read(".ci/programs.bash");
     let pinned = programs.split("just=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
