@@ -33,19 +33,21 @@ as_kubelet() {
         --request PATCH --header 'Content-Type: application/merge-patch+json' --data "$3" "$api_server$2"
 }
 
-# forge NODE: writes with its certificate what it may not have. Sets `refused` to how many of them were refused, such as `9 of 9`.
+# forge NODE: writes with its certificate what it may not have, also to worker-1. Sets `refused` to how many of them were refused, such as `9 of 12`.
 forge() {
     local before after status path patch count=0 all=0
-    before=$(kubectl get node "$1" --output=jsonpath='{.metadata.labels}')
+    before=$(kubectl get nodes "$1" worker-1 --output=jsonpath='{.items[*].metadata.labels}')
     for path in "/api/v1/nodes/$1" "/api/v1/nodes/$1/status" /api/v1/nodes/worker-1; do
         for patch in '{"hardware.tier": "storage"}' '{"hardware.tier": null}' '{"team.owner": "mine"}' '{"node-role.kubernetes.io/control-plane": ""}'; do
             status=$(as_kubelet "$1" "$path" "{\"metadata\": {\"labels\": $patch}}")
             all=$((all + 1))
-            if ((status >= 400)); then count=$((count + 1)); else printf '%s %s: %s\n' "$path" "$patch" "$status"; fi
+            if ((status >= 400)); then count=$((count + 1)) && continue; fi
+            printf '%s %s: %s\n' "$path" "$patch" "$status"
+            [[ $path != */worker-1 ]] || { echo 'a write to the Node of another one is not refused' >&2; return 1; }
         done
     done
-    after=$(kubectl get node "$1" --output=jsonpath='{.metadata.labels}')
-    [[ $before == "$after" ]] || { printf 'its labels have changed: %s\n%s\n' "$before" "$after" >&2; return 1; }
+    after=$(kubectl get nodes "$1" worker-1 --output=jsonpath='{.items[*].metadata.labels}')
+    [[ $before == "$after" ]] || { printf 'labels have changed: %s\n%s\n' "$before" "$after" >&2; return 1; }
     refused="$count of $all"
 }
 

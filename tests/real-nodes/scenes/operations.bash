@@ -119,7 +119,7 @@ megabytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MB", bytes / 1e6 }'; }
 
 # As docs/guides/uninstall.md says.
 uninstall() {
-    local began=$EPOCHREALTIME left
+    local began=$EPOCHREALTIME nodes objects
     "$PROGRAM" cleanup --namespace nodegate --kubeconfig "$KUBECONFIG"
     kubectl -n nodegate scale deployment/nodegate --replicas=0
     kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration nodegate
@@ -127,13 +127,14 @@ uninstall() {
     helm uninstall nodegate --namespace nodegate
     kubectl delete namespace/nodegate crd/nodepolicies.nodegate.dev
     seen "$(since "$began") s" 'cleanup and helm uninstall'
-    ! kubectl get nodes --output=go-template='{{range .items}}{{.metadata}}{{.spec}}{{"\n"}}{{end}}' | sed 's/managedFields:[^]]*]//' |
-        grep -oE '[^ ]*(hardware.tier|node-role|nvidia|nodegate)[^ ]*' || return 1
+    # Asked first, because a kubectl that fails leaves nothing to be found.
+    nodes=$(kubectl get nodes --output=go-template='{{range .items}}{{.metadata}}{{.spec}}{{"\n"}}{{end}}' | sed 's/managedFields:[^]]*]//')
+    ! grep -oE '[^ ]*(hardware.tier|node-role|nvidia|nodegate)[^ ]*' <<<"$nodes" || return 1
     has_label gpu-1 team.owner vision
     seen 0 'labels, annotations and taints of nodegate that are left on nodes; the restored one is there'
     local kinds=clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies
     kinds+=,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces
-    left=$(kubectl get "$kinds" --output=name | grep nodegate) || true
-    [[ -z $left ]] || { printf 'these are left: %s\n' "$left" >&2; return 1; }
+    objects=$(kubectl get "$kinds" --output=name)
+    ! grep nodegate <<<"$objects" || return 1
     seen 0 'objects of nodegate that are left in the cluster'
 }
