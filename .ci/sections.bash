@@ -48,6 +48,12 @@ note() {
     printf '%s\n' "$1" >>"$notes"
 }
 
+# not_run WHAT: of a section, and why: said where it would run, and below the table, where the section has passed.
+not_run() {
+    printf 'not run: %s\n' "$1"
+    note "$section: not run: $1"
+}
+
 # choose_sections KNOWN… -- NAME…: sets `chosen` to the sections that are named, or to all of them.
 choose_sections() {
     local known=() name

@@ -1,8 +1,9 @@
-//! The workflows of `.github`: what neither actionlint nor zizmor checks (`just workflows` runs both).
+//! The workflows of `.github`: what neither actionlint nor zizmor checks (`just workflows` runs both). The scripts of `.ci` that they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -191,4 +192,14 @@ fn the_full_run_of_every_night_has_all_its_parts() {
     assert!(parts.len() > 1, "{parts:?}");
     let jobs = jobs(&workflows()["full.yaml"]);
     assert_eq!(jobs["full"]["strategy"]["matrix"]["part"], serde_json::json!(parts));
+}
+
+#[test]
+fn a_section_that_is_left_out_stands_below_the_table() {
+    let script = "set -eu; source .ci/sections.bash; tried() { not_run 'this needs root'; }; choose_sections tried --; run_sections stops tried";
+    let output = Command::new("bash").current_dir(ROOT).args(["-c", script]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (sections, table) = said.split_once("==> Result").unwrap();
+    assert!(sections.contains("\nnot run: this needs root\n"), "{said}");
+    assert!(table.contains(" passed\ntried: not run: this needs root\n"), "{said}");
 }
