@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by `trial`: the first scenes, which all others need.
+# Sourced by `trial`: the scenes until nodegate labels the first nodes. The others that come first are in `joins.bash`.
 
 two_nodes() {
     local began=$EPOCHREALTIME name
