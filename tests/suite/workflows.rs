@@ -203,3 +203,24 @@ fn a_section_that_is_left_out_stands_below_the_table() {
     assert!(sections.contains("\nnot run: this needs root\n"), "{said}");
     assert!(table.contains(" passed\ntried: not run: this needs root\n"), "{said}");
 }
+
+/// In a repository of its own, with programs that only say what the real ones would.
+#[test]
+fn tests_that_crash_count_as_failed_when_they_are_run_again_and_again() {
+    let at = tempfile::tempdir().unwrap();
+    let script = r#"
+        set -eu
+        mkdir -p .ci bin cache/just-x/bin cache/cargo-nextest-x/bin
+        cp "$ROOT"/.ci/* .ci
+        sed -i -E 's/(just|cargo_nextest)=[0-9.]*/\1=x/' .ci/programs.bash
+        printf '#!/bin/sh\necho /nowhere\n' | tee bin/just cache/just-x/bin/just > cache/cargo-nextest-x/bin/cargo-nextest
+        printf '#!/bin/sh\n[ "$1" != test ] || exit 101\necho "     Summary"\n' > bin/cargo
+        chmod 755 bin/* cache/*/bin/*
+        git init --quiet . && git -c user.name=x -c user.email=x commit --quiet --allow-empty --message x
+        PATH=$PWD/bin:$PATH NODEGATE_CACHE=$PWD/cache NODEGATE_FAKETIME=/nowhere .ci/steady 1
+    "#;
+    let mut steady = Command::new("bash");
+    let output = steady.current_dir(at.path()).env("ROOT", ROOT).args(["-c", script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("failed (run_tests)") && output.status.code() == Some(1), "{output:?}");
+}
