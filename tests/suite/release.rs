@@ -63,3 +63,40 @@ fn a_part_that_cannot_be_made_is_not_the_same_twice() {
     let output = compare.env("PATH", path).output().unwrap();
     assert!(!output.status.success() && text(&output).contains("there is no space"), "{}", text(&output));
 }
+
+/// `release/run` with a directory of its own in the place of `dist/`. Its programs are GNU's.
+#[cfg(target_os = "linux")]
+fn release(dist: &Path, arguments: &[&str]) -> Command {
+    let mut run = Command::new("release/run");
+    run.current_dir(ROOT).env("NODEGATE_DIST", dist).args(arguments);
+    run
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_list_of_checksums_that_is_signed_has_the_manifest_for_krew() {
+    let dist = tempfile::tempdir().unwrap();
+    for target in
+        ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin"]
+    {
+        let archive = format!("nodegate-{}-{target}.tar.gz", env!("CARGO_PKG_VERSION"));
+        fs::write(dist.path().join(archive), target).unwrap();
+    }
+    for arguments in [&["checksums"] as &[&str], &["krew", "https://example.com/nodegate"]] {
+        let output = release(dist.path(), arguments).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    let sums = fs::read_to_string(dist.path().join("SHA256SUMS")).unwrap();
+    assert_eq!((sums.lines().count(), sums.contains("  nodegate.yaml\n")), (5, true), "{sums}");
+    let check = ["--check", "--strict", "--quiet", "SHA256SUMS"];
+    assert!(Command::new("sha256sum").current_dir(dist.path()).args(check).status().unwrap().success());
+}
+
+/// The workflow has an empty text where the repository has no variable.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_release_without_a_registry_is_refused_before_anything_is_made() {
+    let dist = tempfile::tempdir().unwrap();
+    let output = release(dist.path(), &["check", "v0"]).env("REGISTRY", "").output().unwrap();
+    assert!(!output.status.success() && text(&output).contains("REGISTRY is empty"), "{}", text(&output));
+}

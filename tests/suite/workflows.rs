@@ -111,6 +111,14 @@ fn actions_and_images_are_pinned_by_digest_with_the_version_beside_it() {
 }
 
 #[test]
+fn the_token_of_a_workflow_is_for_no_other_registry_than_that_of_github() {
+    let text = &workflows()["release.yaml"];
+    let tokens: Vec<&str> = text.lines().filter(|line| line.contains("github.token")).map(str::trim).collect();
+    let pushes = "REGISTRY_TOKEN: ${{ secrets.REGISTRY_TOKEN || vars.REGISTRY == 'ghcr.io' && github.token || '' }}";
+    assert_eq!(tokens, [pushes, "GH_TOKEN: ${{ github.token }}"]);
+}
+
+#[test]
 fn one_action_has_one_version_in_all_workflows() {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for text in workflows().values() {
@@ -204,7 +212,8 @@ fn a_section_that_is_left_out_stands_below_the_table() {
     assert!(table.contains(" passed\ntried: not run: this needs root\n"), "{said}");
 }
 
-/// In a repository of its own, with programs that only say what the real ones would.
+/// In a repository of its own, with programs (GNU's, too) that only say what the real ones would.
+#[cfg(target_os = "linux")]
 #[test]
 fn tests_that_crash_count_as_failed_when_they_are_run_again_and_again() {
     let at = tempfile::tempdir().unwrap();
