@@ -15,6 +15,9 @@ module_version() {
     printf '%s\n' "$version"
 }
 
+# digest_of FILE…: a short one, for the name of a directory that depends on what is in these files.
+digest_of() { cat "$@" | sha256sum | cut -c1-12; }
+
 # missing_from DIR NAME…: those of the programs that DIR lacks, one a line.
 missing_from() {
     local dir=$1 name
