@@ -145,10 +145,6 @@ _render file args:
 control-plane *names:
     @tests/control-plane/build {{ names }}
 
-# Print the krew manifest of a release: the URL of the directory with its archives, and the file with their checksums
-krew downloads sums:
-    @deploy/krew/fill '{{ downloads }}' '{{ sums }}'
-
 # Build helm, promtool, prometheus, ignition-validate and descheduler for the tests, once, and print where they are
 tools *names:
     @tests/tools/build {{ names }}

@@ -139,3 +139,19 @@ fn files_and_recipes_that_reviewers_are_shown_are_there() {
     }
     assert!(shown > 20 && absent.is_empty(), "{shown} are shown, and these are not there: {absent:#?}");
 }
+
+/// `docs/self-assessment.md` says so.
+#[test]
+fn every_package_forbids_unsafe_code() {
+    let of_crates = fs::read_dir(Path::new(ROOT).join("crates")).unwrap().map(|member| member.unwrap());
+    let manifests: Vec<String> = of_crates
+        .map(|member| format!("crates/{}/Cargo.toml", member.file_name().to_str().unwrap()))
+        .chain(["Cargo.toml".to_owned(), "fuzz/Cargo.toml".to_owned()])
+        .collect();
+    for manifest in &manifests {
+        let text = read(manifest);
+        let forbids = ["\n[lints]\nworkspace = true\n", "\n[lints.rust]\nunsafe_code = \"forbid\"\n"];
+        assert!(forbids.iter().any(|lints| format!("{text}\n").contains(lints)), "{manifest}");
+    }
+    assert!(read("Cargo.toml").contains("\n[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
+}
