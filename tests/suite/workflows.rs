@@ -233,3 +233,29 @@ fn tests_that_crash_count_as_failed_when_they_are_run_again_and_again() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("failed (run_tests)") && output.status.code() == Some(1), "{output:?}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_one_run_of_the_gate_compiles_into_no_other_run_deletes() {
+    let cache = tempfile::tempdir().unwrap();
+    for directory in ["target-taken", "target-left"] {
+        fs::create_dir(cache.path().join(directory)).unwrap();
+    }
+    let script = r#"
+        set -eu
+        source <(sed -n '/^use_compiled_dependencies() {/,/^}/p' "$ROOT/.ci/run")
+        cargo() { :; }
+        package_flags() { :; }
+        exec 7>"$cache/target-taken.lock"
+        flock 7
+        cd "$cache"
+        ln -s "$ROOT/Cargo.lock" .
+        use_compiled_dependencies
+    "#;
+    let mut run = Command::new("bash");
+    run.current_dir(ROOT).env_remove("CARGO_TARGET_DIR").env("ROOT", ROOT).env("cache", cache.path());
+    let output = run.args(["-c", script]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let is_there = ["target-taken", "target-left"].map(|directory| cache.path().join(directory).is_dir());
+    assert_eq!(is_there, [true, false], "{output:?}");
+}
