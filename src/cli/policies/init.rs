@@ -41,8 +41,10 @@ const NOT_FROM: [&str; 7] = ["nodes", "include", "by", "trust_kubelet", "kubecon
 ///
 /// Nodes come from files, such as the output of `kubectl get nodes -o yaml`, or from a cluster.
 ///
-/// --from-kyverno and --from-nfd translate rules instead, if their meaning is exactly the same for every node. All others are
-/// listed with the reasons. Exits with 0 if some rules were left out, and with 2 if all were.
+/// --from-kyverno and --from-nfd translate rules instead, if they match exactly the same nodes and set the same values here. All
+/// others are listed with the reasons. When a value comes and goes is not the same: taints are added to those of the node and
+/// replace none, a NoExecute taint is given only to nodes that join, Kyverno's anchor +(key) sets a key once, and what a rule
+/// has set is removed when it stops matching. Exits with 0 if some rules were left out, and with 2 if all were.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
     /// Files or directories with Nodes or Lists; - for standard input [default: the nodes of the cluster]

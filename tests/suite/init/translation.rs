@@ -132,6 +132,49 @@ fn files_without_a_rule_that_can_be_translated_write_nothing() {
 }
 
 #[test]
+fn rules_that_cannot_be_one_policy_write_nothing() {
+    // Each rule by itself takes a third of what all may take.
+    let long = ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(50)].join(".");
+    let mut rules = KYVERNO.split("    - name").next().unwrap().to_owned();
+    for number in 0..4 {
+        let names = (0..100).map(|at| format!("\"{long}-{number}-{at}*x*y*\"")).collect::<Vec<_>>().join(", ");
+        rules.push_str(&format!(
+            "    - name: r{number}\n      match: {{any: [{{resources: {{kinds: [Node], names: [{names}]}}}}]}}\n      \
+             mutate: {{patchStrategicMerge: {{metadata: {{labels: {{l{number}: x}}}}}}}}\n"
+        ));
+    }
+    let directory = folder(&rules);
+    let error = refused(directory.path(), &["init", "--from-kyverno", "kyverno.yaml"], "");
+    for part in ["the 4 rules that have an exact translation cannot be one policy: ", "32 MiB", "; no file was written"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(!directory.path().join("policy").exists());
+}
+
+#[test]
+fn the_comment_of_a_translation_is_about_its_rules() {
+    let comment = |flag: &str, rules: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(nodegate(directory.path(), &["init", flag, "-"], rules).status.success());
+        let policy = std::fs::read_to_string(directory.path().join("policy/policy.yaml")).unwrap();
+        policy.lines().skip(1).take_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n")
+    };
+    let taint = "          spec: {taints: [{key: pool, value: gpu, effect: NoSchedule}]}\n";
+    assert!(comment("--from-kyverno", KYVERNO).contains("adds taints"));
+    let without = comment("--from-kyverno", &KYVERNO.replace(taint, ""));
+    assert!(without.ends_with("says why.") && !without.contains("taint"), "{without}");
+    let nfd = |conditions: &str| {
+        format!(
+            "apiVersion: nfd.k8s-sigs.io/v1alpha1\nkind: NodeFeatureRule\nmetadata: {{name: a}}\nspec: {{rules: [{{labels: {{b: c}}{conditions}}}]}}\n"
+        )
+    };
+    let major = ", matchFeatures: [{feature: kernel.version, matchExpressions: {major: {op: Exists}}}]";
+    assert!(comment("--from-nfd", &nfd(major)).contains("keep Node Feature"));
+    assert_eq!(comment("--from-nfd", &nfd("")), "# What `nodegate init --from-nfd` translated.");
+}
+
+#[test]
 fn rules_of_nfd_are_translated_by_the_labels_that_its_worker_publishes() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();

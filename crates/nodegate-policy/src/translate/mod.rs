@@ -1,30 +1,33 @@
 //! `init --from-kyverno` and `--from-nfd`: the rules of other programs as a policy, and tests for it.
 //!
 //! # Guarantees
-//! - A rule is translated only if its meaning is the same for every node. Whatever is not known to have an exact form leaves the
-//!   whole rule out, with the reason and the line.
-//! - No key is set by two rules of the files, and none that a translated rule reads or sets depends on a rule that is left out.
-//! - The policy compiles, and its tests pass. There is a test for a node that each rule matches, and for each condition one for a
-//!   node that differs only in it, if there is such a node.
+//! - A rule is translated only if it matches exactly the same nodes and sets the same values. Whatever is not known to have an
+//!   exact form leaves the whole rule out, with the reason and the line.
+//! - No key is set by two rules of the files, unless no node has both or they set the same, and none that a translated rule reads
+//!   or sets depends on a rule that is left out.
+//! - The policy compiles, may be applied, and its tests pass. There is a test for a node that each rule matches, and for each
+//!   condition one for a node that differs only in it, if one is found.
 //!
 //! # Caveats
-//! Only the files are known: what other rules and the configuration of the other program do is not.
+//! - Only the files are known: what other rules and the configuration of the other program do is not.
+//! - When a value comes and goes is not the same. nodegate removes what it has set after a rule no longer matches, adds taints where
+//!   Kyverno replaces those of the node, adds NoExecute taints only to nodes that join, and sets what has Kyverno's anchor `+()`
+//!   once.
 
 mod cases;
 mod kyverno;
 mod nfd;
 mod read;
 mod rule;
+mod trial;
 
 use std::collections::BTreeSet;
 
-use crate::PolicySet;
 use crate::api::case::{Case, PolicyTest};
-use crate::api::document::{Origin, PolicyDocument, PolicyError};
+use crate::api::document::PolicyError;
 use crate::api::policy::{NodePolicy, NodePolicySpec, RuleSpec};
 use crate::init::{comment, modeline, unique};
 use crate::keys::Field;
-use crate::simulate::{node_of, run_case};
 pub use read::Reason;
 use read::{Keys, Object, Reasons, objects};
 use rule::Rule;
@@ -98,19 +101,36 @@ struct Candidate {
     rule: Rule,
 }
 
+/// Why nothing is translated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TranslateError {
+    /// All that is wrong with the files: what is not YAML, and objects of other programs.
+    #[error("the files are not those of the program")]
+    Files(Vec<PolicyError>),
+    /// The rules that have an exact translation, so many, cannot be one policy, or its tests fail.
+    #[error("the {0} rules that have an exact translation cannot be one policy: {1}")]
+    Together(usize, String),
+}
+
 /// Translates the rules in files, given by name and text.
 ///
 /// # Errors
-/// Returns all that is wrong with the files: what is not YAML, and objects of other programs.
-pub fn translate(program: Program, files: &[(String, String)]) -> Result<Translation, Vec<PolicyError>> {
+/// Returns an error if the files cannot be read, or if what would be written would be refused later, for example because there are
+/// too many rules.
+pub fn translate(program: Program, files: &[(String, String)]) -> Result<Translation, TranslateError> {
+    let objects = match program {
+        Program::Kyverno => objects(files, kyverno::is_wanted, kyverno::REMEDY),
+        Program::Nfd => objects(files, nfd::is_wanted, nfd::REMEDY),
+    };
+    let objects = objects.map_err(TranslateError::Files)?;
     let mut candidates = match program {
-        Program::Kyverno => kyverno::candidates(&objects(files, kyverno::is_wanted, kyverno::REMEDY)?),
-        Program::Nfd => nfd::candidates(&objects(files, nfd::is_wanted, nfd::REMEDY)?),
+        Program::Kyverno => kyverno::candidates(&objects),
+        Program::Nfd => nfd::candidates(&objects),
     };
     let mut taken = BTreeSet::new();
     for Candidate { place, reasons, rule, .. } in candidates.iter_mut().filter(|one| one.reasons.is_empty()) {
         rule.name = unique(name(place), &mut taken);
-        tried(rule).unwrap_or_else(|text| reasons.add(place.line, text));
+        trial::alone(rule).unwrap_or_else(|text| reasons.add(place.line, text));
     }
     leave_what_depends(&mut candidates);
     let (mut translated, mut left_out, mut rules) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,7 +144,9 @@ pub fn translate(program: Program, files: &[(String, String)]) -> Result<Transla
         reasons.0.dedup();
         left_out.push(LeftOut { place, reasons: reasons.0 });
     }
-    Ok(Translation { program, translated, left_out, cases: cases::of(&rules) })
+    let translation = Translation { program, translated, left_out, cases: cases::of(&rules) };
+    trial::together(&translation).map_err(|problem| TranslateError::Together(rules.len(), problem))?;
+    Ok(translation)
 }
 
 /// Leaves out each rule that depends on another one, until none does: a rule that is left out may depend on others in turn.
@@ -192,27 +214,6 @@ fn name(place: &Place) -> String {
     if name.is_empty() { "rule".to_owned() } else { name }
 }
 
-/// Whether the rule compiles by itself, and gives a node that it matches what it sets.
-fn tried(rule: &Rule) -> Result<(), String> {
-    let set = PolicySet::compile(&[PolicyDocument::new("translated", Origin::Object, spec(vec![rule.spec()]))]);
-    let set = set.map_err(|errors| {
-        let problems: Vec<String> = errors.iter().map(|error| error.problem.to_string()).collect();
-        format!("nodegate refuses the rule: {}", problems.join("; "))
-    })?;
-    for way in rule.ways() {
-        let Some(node) = rule::witness(&way, None) else {
-            return Err("no node fits its conditions".to_owned());
-        };
-        let case = cases::positive(rule, &node);
-        let differences = node_of(&case).and_then(|node| run_case(&set, &case, node.unwrap_or_default()));
-        let differences = differences.map_err(|error| error.to_string())?;
-        if !differences.is_empty() {
-            return Err(format!("nodegate does not give a node what the rule sets: {}", differences.join("; ")));
-        }
-    }
-    Ok(())
-}
-
 fn spec(rules: Vec<RuleSpec>) -> NodePolicySpec {
     NodePolicySpec { presets: vec!["baseline".to_owned()], rules, ..NodePolicySpec::default() }
 }
@@ -236,16 +237,23 @@ impl Translation {
     /// # Errors
     /// Returns an error if it cannot be serialized, which is a bug in nodegate.
     pub fn policy_yaml(&self, name: &str, schema: &str) -> Result<String, serde_saphyr::ser::Error> {
+        let has = |what: fn(&RuleSpec) -> bool| self.translated.iter().any(|one| what(&one.rule));
         let (flag, note) = match self.program {
-            Program::Kyverno => ("kyverno", "It adds taints, and leaves other taints of a node as they are."),
-            Program::Nfd => ("nfd", "It reads labels that nfd-worker publishes: keep Node Feature Discovery running."),
+            Program::Kyverno if has(|rule| !rule.taints.is_empty()) => {
+                ("kyverno", " It adds taints, and leaves other taints of a node as they are.")
+            }
+            Program::Kyverno => ("kyverno", ""),
+            Program::Nfd if has(|rule| rule.match_.is_some()) => {
+                ("nfd", " It reads labels that nfd-worker publishes: keep Node Feature Discovery running.")
+            }
+            Program::Nfd => ("nfd", ""),
         };
         let left = match self.left_out.len() {
             0 => String::new(),
             1 => " 1 rule was left out; the command says why.".to_owned(),
             more => format!(" {more} rules were left out; the command says why."),
         };
-        let introduction = format!("What `nodegate init --from-{flag}` translated.{left} {note}");
+        let introduction = format!("What `nodegate init --from-{flag}` translated.{left}{note}");
         let rules = self.translated.iter().map(|one| one.rule.clone()).collect();
         let yaml = serde_saphyr::to_string(&NodePolicy::new(name, spec(rules)))?;
         Ok(modeline(schema) + &comment("", &introduction) + &yaml)

@@ -1,6 +1,7 @@
 //! Node Feature Discovery's `NodeFeatureRule`.
 //!
-//! A rule sees the features of nodes on which nfd-worker runs. Some of these features are labels as well, with the same values
+//! NFD's master applies rules to every node. Without conditions, a rule sets its labels on all of them. Conditions see the features
+//! of nodes on which nfd-worker runs, and are false on others. Some of these features are labels as well, with the same values
 //! (`source/kernel`, `source/system` of NFD), and every such node has the label [`WORKER`]. Conditions on other features have no
 //! exact form.
 //!
@@ -33,6 +34,10 @@ const LABELS: [(&str, &str, &str, bool); 8] = [
     ("system.osrelease", "VERSION_ID.major", "system-os_release.", true),
     ("system.osrelease", "VERSION_ID.minor", "system-os_release.", true),
 ];
+/// Labels of features that may be empty where they are numbers elsewhere, for example `revision` of the kernel 6.1-rc3. To compare
+/// them is an error in NFD there.
+const MAY_BE_EMPTY: [&str; 2] =
+    ["feature.node.kubernetes.io/kernel-version.minor", "feature.node.kubernetes.io/kernel-version.revision"];
 /// Maximum length of the value of an annotation (`FeatureAnnotationValueSizeLimit`).
 const ANNOTATION_MAX: usize = 1024;
 /// What to write by hand for features that have no exact form.
@@ -89,15 +94,22 @@ fn rule(tree: &Tree, line: u32, reasons: &mut Reasons) -> Rule {
         reasons.add(line, "the rule sets no fixed label or annotation");
     }
     let mut all = group(tree, reasons);
-    if !all.labels.iter().any(|(key, test)| key == WORKER && test.needs_label()) {
+    let implies_worker = all.labels.iter().any(|(key, test)| key == WORKER && test.needs_label());
+    if terms(tree).next().is_some() && !implies_worker {
         all.labels.insert(0, (WORKER.to_owned(), Test::Exists));
     }
     let mut any = Vec::new();
-    for item in listed(tree, "matchAny", reasons) {
+    let mut items = listed(tree, "matchAny", reasons).peekable();
+    while let Some(item) = items.next() {
         reasons.of_unknown(item, &["matchFeatures"], "`matchAny`");
         let group = group(item, reasons);
         if group.is_empty() {
             reasons.add(item.place.line, "an item of `matchAny` has no condition");
+        }
+        let may_fail = |(key, test): &(String, Test)| test.bound().is_some() && MAY_BE_EMPTY.contains(&key.as_str());
+        if items.peek().is_some() && group.labels.iter().any(may_fail) {
+            let text = "where the number that it compares is empty, this item of `matchAny` is an error in NFD, and those after it do not count: write it last";
+            reasons.add(item.place.line, text);
         }
         any.push(group);
     }
@@ -136,12 +148,23 @@ fn texts_of(tree: &Tree, part: &str, namespaces: &[&str], reasons: &mut Reasons)
     map
 }
 
+/// The terms in `matchFeatures`, directly and in `matchAny`.
+fn terms(rule: &Tree) -> impl Iterator<Item = &Tree> {
+    let parts = std::iter::once(rule).chain(list(rule, "matchAny"));
+    parts.flat_map(|part| list(part, "matchFeatures"))
+}
+
+/// The feature of a term, whose case NFD ignores.
+fn feature(term: &Tree) -> String {
+    term.text("feature").unwrap_or_default().to_lowercase()
+}
+
 /// The conditions in `matchFeatures`.
 fn group(tree: &Tree, reasons: &mut Reasons) -> Group {
     let mut group = Group::default();
     for term in listed(tree, "matchFeatures", reasons) {
         reasons.of_unknown(term, &["feature", "matchExpressions"], "`matchFeatures`");
-        let feature = term.text("feature").unwrap_or_default();
+        let feature = feature(term);
         let expressions = given(term, "matchExpressions").map(|of| fields(&of.tree)).unwrap_or_default();
         if expressions.is_empty() {
             reasons.add(term.place.line, format!("there is no condition on elements of {feature}"));
@@ -149,11 +172,12 @@ fn group(tree: &Tree, reasons: &mut Reasons) -> Group {
         let mut unknown: Vec<&str> = Vec::new();
         for expression in expressions {
             reasons.of_unknown(&expression.tree, &["op", "value"], "an expression");
-            if (feature, expression.key.as_str()) == ("system.name", "nodename") {
+            let element = (feature.as_str(), expression.key.as_str());
+            if element == ("system.name", "nodename") {
                 names(expression, &mut group, reasons);
                 continue;
             }
-            let known = LABELS.iter().find(|(of, element, ..)| (*of, *element) == (feature, &*expression.key));
+            let known = LABELS.iter().find(|(of, name, ..)| (*of, *name) == element);
             match known {
                 Some((_, element, prefix, is_number)) => {
                     let key = format!("{PREFIX}{prefix}{element}");
@@ -223,11 +247,7 @@ fn tests(expression: &Field, is_number: bool, reasons: &mut Reasons) -> Vec<Test
 /// The keys that a rule reads of other rules: `rule.matched`, with their keys as written there.
 fn matched(tree: &Tree) -> Keys {
     let mut keys = Keys::default();
-    let parts = std::iter::once(tree).chain(list(tree, "matchAny"));
-    for term in parts.flat_map(|part| list(part, "matchFeatures")) {
-        if !term.text("feature").is_some_and(|feature| feature.starts_with("rule.")) {
-            continue;
-        }
+    for term in terms(tree).filter(|term| feature(term).starts_with("rule.")) {
         let known = ["feature", "matchExpressions"];
         keys.unknown |= fields(term).iter().any(|field| !known.contains(&field.key.as_str()));
         for expression in given(term, "matchExpressions").into_iter().flat_map(|of| fields(&of.tree)) {

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use foldhash::HashSet;
+
 use crate::api::names::is_dns_subdomain;
 use crate::api::policy::{
     ConditionsSpec, MatchSpec, Operator, RequirementSpec, RuleMode, RuleSpec, SelectorSpec, TaintSpec,
 };
 use crate::keys::Field;
-use crate::keys::compile_budget::CompileBudget;
-use crate::keys::pattern::TextSet;
+use crate::keys::overlap::may_overlap;
+use crate::keys::pattern::is_glob;
 
 /// What has to hold for one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +75,8 @@ const OTHER_NAMES: [&str; 3] = ["node-1", "other-node", "x"];
 
 impl Test {
     pub(super) fn holds(&self, value: Option<&str>) -> bool {
-        let number = value.and_then(|value| value.parse::<i64>().ok());
+        let number = value.filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = number.and_then(|value| value.parse::<i64>().ok());
         let is_one_of = |values: &[String]| value.is_some_and(|value| values.iter().any(|one| one == value));
         match self {
             Self::In(values) => is_one_of(values),
@@ -90,16 +93,19 @@ impl Test {
         !self.holds(None)
     }
 
-    /// Values that may make it true or false.
-    fn values(&self) -> Vec<String> {
+    /// The values that it names.
+    fn values(&self) -> &[String] {
         match self {
-            Self::In(values) | Self::NotIn(values) => values.clone(),
-            Self::Exists | Self::Absent => Vec::new(),
-            Self::Above(bound) | Self::Below(bound) => [Some(*bound), bound.checked_add(1), bound.checked_sub(1)]
-                .into_iter()
-                .flatten()
-                .map(|n| n.to_string())
-                .collect(),
+            Self::In(values) | Self::NotIn(values) => values,
+            Self::Exists | Self::Absent | Self::Above(_) | Self::Below(_) => &[],
+        }
+    }
+
+    /// The number with which it compares.
+    pub(super) fn bound(&self) -> Option<i64> {
+        match self {
+            Self::Above(bound) | Self::Below(bound) => Some(*bound),
+            Self::In(_) | Self::NotIn(_) | Self::Exists | Self::Absent => None,
         }
     }
 }
@@ -111,12 +117,14 @@ impl Group {
 
     fn spec(&self) -> ConditionsSpec {
         let (mut selector, mut comparisons) = (SelectorSpec::default(), Vec::new());
-        // A label that is no number makes a comparison neither true nor false.
+        // Without these guards, a label that is absent or no number makes a comparison unknown, and nothing is removed.
         let mut compare = |key: &str, operator: char, bound: i64| {
-            let is_there = format!("'{key}' in node.metadata.labels");
-            let guard = (!comparisons.contains(&is_there)).then_some(is_there);
-            comparisons.extend(guard);
-            comparisons.push(format!("int(node.metadata.labels['{key}']) {operator} {bound}"));
+            let label = format!("node.metadata.labels['{key}']");
+            let guards = [format!("'{key}' in node.metadata.labels"), format!("{label}.matches('^[0-9]+$')")];
+            if !comparisons.contains(&guards[0]) {
+                comparisons.extend(guards);
+            }
+            comparisons.push(format!("int({label}) {operator} {bound}"));
         };
         for (key, test) in &self.labels {
             let (operator, values) = match test {
@@ -154,8 +162,18 @@ impl Group {
     }
 }
 
+/// Whether a name fits one of these.
 fn has_name(names: &[String], name: &str) -> bool {
-    TextSet::compile(names.iter().map(String::as_str), &CompileBudget::default(), |_, _| {}).contains(name)
+    names.iter().any(|one| if is_glob(one) { may_overlap(one, name) } else { one == name })
+}
+
+/// Whether certainly no name fits one of each list.
+fn are_apart(one: &[String], other: &[String]) -> bool {
+    let exact: HashSet<&str> = one.iter().map(String::as_str).filter(|name| !is_glob(name)).collect();
+    !other.iter().any(|theirs| {
+        let mut mine = one.iter().filter(|mine| is_glob(mine) || is_glob(theirs));
+        exact.contains(theirs.as_str()) || mine.any(|mine| may_overlap(mine, theirs))
+    })
 }
 
 impl Rule {
@@ -210,19 +228,9 @@ fn exclude(groups: &[&Group]) -> bool {
         Test::Absent => !tests(key).iter().all(|test| test.holds(None)),
         _ => false,
     });
-    let lists = || groups.iter().map(|group| &group.names).filter(|names| !names.is_empty());
-    // Up to the first wildcard, a name has to begin with both.
-    let apart = |one: &str, other: &str| {
-        let begins = |name: &str| name.split(['*', '?']).next().unwrap_or_default().to_owned();
-        match (one.contains(['*', '?']), other.contains(['*', '?'])) {
-            (true, true) => !begins(one).starts_with(&begins(other)) && !begins(other).starts_with(&begins(one)),
-            (true, false) => !has_name(&[one.to_owned()], other),
-            (false, _) => !has_name(&[other.to_owned()], one),
-        }
-    };
-    let are_apart =
-        |one: &Vec<String>, other: &Vec<String>| one.iter().all(|one| other.iter().all(|other| apart(one, other)));
-    by_label || lists().any(|one| lists().any(|other| are_apart(one, other)))
+    let lists: Vec<&Vec<String>> = groups.iter().map(|group| &group.names).filter(|names| !names.is_empty()).collect();
+    let mut pairs = lists.iter().enumerate().flat_map(|(at, one)| lists[..at].iter().map(move |other| (one, other)));
+    by_label || pairs.any(|(one, other)| are_apart(one, other))
 }
 
 /// The conditions of groups.
@@ -234,10 +242,13 @@ pub(super) fn conditions(groups: &[&Group]) -> Vec<Condition> {
     groups.iter().enumerate().flat_map(of).collect()
 }
 
-/// A node for which all conditions of these groups hold but for one, if one is given; `None` if there is none.
+/// A node for which all conditions of these groups hold but for one, if one is given; `None` if none is found, because few names
+/// are tried.
 pub(super) fn witness(groups: &[&Group], but: Option<Condition>) -> Option<Witness> {
     let mut names = OTHER_NAMES.map(str::to_owned).to_vec();
-    names.extend(groups.iter().flat_map(|group| &group.names).map(|name| name.replace(['*', '?'], "1")));
+    // Where a name is almost too long, only nothing is in the place of `*`.
+    let filled = |name: &String| [name.replace(['*', '?'], "1"), name.replace('*', "").replace('?', "1")];
+    names.extend(groups.iter().flat_map(|group| &group.names).flat_map(filled));
     let fits = |name: &&String| {
         let mut lists = groups.iter().enumerate().filter(|(_, group)| !group.names.is_empty());
         let as_wanted =
@@ -262,11 +273,18 @@ fn value(groups: &[&Group], key: &str, but: Option<Condition>) -> Option<Option<
         tests.map(|(label, (_, test))| (Condition::Label(number, label), test.clone())).collect()
     };
     let tests: Vec<(Condition, Test)> = groups.iter().enumerate().flat_map(of).collect();
-    let values = tests.iter().flat_map(|(_, test)| test.values()).map(Some);
-    let is_named = |other: &String| tests.iter().any(|(_, test)| test.values().contains(other));
-    let other =
-        std::iter::once(OTHER.to_owned()).chain((1..).map(|n| format!("{OTHER}-{n}"))).find(|one| !is_named(one));
-    let mut candidates: Vec<Option<String>> = values.chain([other]).collect();
+    let named: Vec<&String> = tests.iter().flat_map(|(_, test)| test.values()).collect();
+    // If any number beyond a bound fits, so does one of the nearest, because only those that are named may not.
+    let near = |bound: i64| {
+        let steps = (0..).take(named.len() + 2);
+        let numbers = steps.flat_map(move |step| [bound.checked_add(step), bound.checked_sub(step)]);
+        numbers.flatten().filter(|number| *number >= 0).map(|number| number.to_string())
+    };
+    let numbers = tests.iter().filter_map(|(_, test)| test.bound()).flat_map(|bound| near(bound.max(0)));
+    let other = std::iter::once(OTHER.to_owned()).chain((1..).map(|n| format!("{OTHER}-{n}")));
+    let other = other.into_iter().find(|one| !named.contains(&one));
+    let values = named.iter().map(|value| (*value).clone());
+    let mut candidates: Vec<Option<String>> = values.chain(numbers).chain(other).map(Some).collect();
     // A node without the label is the simplest one that matches, and the last one that does not.
     candidates.insert(if but.is_none() { 0 } else { candidates.len() }, None);
     let fits = |value: &Option<String>| {

@@ -3,19 +3,20 @@
 mod everywhere;
 mod kyverno;
 mod nfd;
+mod patches;
 
 use nodegate_policy::api::case::{Case, PolicyTest};
 use nodegate_policy::api::policy::{ConditionsSpec, NodePolicySpec, RuleSpec};
 use nodegate_policy::api::schema::{check, schema_of};
 use nodegate_policy::api::source::{FieldPath, parse_documents};
 use nodegate_policy::simulate::{node_of, run_case};
-use nodegate_policy::translate::{Program, Translation, translate};
+use nodegate_policy::translate::{Program, TranslateError, Translation, translate};
 use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
 fn of_text(program: Program, text: &str) -> Translation {
     translate(program, &[("rules.yaml".to_owned(), text.to_owned())])
-        .unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"))
+        .unwrap_or_else(|error| panic!("{error:#?}\n{text}"))
 }
 
 fn set_of(rules: Vec<RuleSpec>) -> PolicySet {
@@ -53,6 +54,13 @@ fn mutants(rule: &RuleSpec) -> Vec<RuleSpec> {
         };
         all.extend(group.names.is_some().then(|| with(&|group| group.names = None)));
         all.extend(group.expression.is_some().then(|| with(&|group| group.expression = None)));
+        // What guards a comparison only makes false what is unknown without it. A node that joins gets nothing of either.
+        let parts: Vec<&str> = group.expression.iter().flat_map(|all| all.split(" && ")).collect();
+        let comparisons = (0..parts.len()).filter(|at| parts[*at].starts_with("int("));
+        all.extend(comparisons.map(|at| {
+            let others = [&parts[..at], &parts[at + 1..]].concat().join(" && ");
+            with(&|group| group.expression = Some(others.clone()))
+        }));
         let selector = group.selector.clone().unwrap_or_default();
         all.extend(
             selector
@@ -144,7 +152,8 @@ fn assert_left_out(translation: &Translation, reason: &str, of: &str) {
 #[test]
 fn whatever_is_no_file_of_the_program_is_an_error_with_its_line() {
     let faults = |program, text: &str| {
-        let errors = translate(program, &[("f.yaml".to_owned(), text.to_owned())]).unwrap_err();
+        let error = translate(program, &[("f.yaml".to_owned(), text.to_owned())]).unwrap_err();
+        let TranslateError::Files(errors) = error else { panic!("{error}") };
         errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     for program in [Program::Kyverno, Program::Nfd] {

@@ -13,7 +13,7 @@ use crate::cli::shared::faults::Faults;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::{node_files, output};
 use nodegate_base::text::{counted, on_a_line};
-use nodegate_policy::translate::{Place, Program, Translation, translate};
+use nodegate_policy::translate::{Place, Program, TranslateError, Translation, translate};
 
 /// What came of the rules of another program.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -106,9 +106,14 @@ pub(super) fn run(
     invocation: Invocation,
 ) -> anyhow::Result<Findings> {
     let files = texts(paths)?;
-    let translation = translate(program, &files).map_err(|errors| {
-        let read = counted(files.len(), "file was", "files were");
-        Faults::in_file(errors, format!("{read} not translated"))
+    let translation = translate(program, &files).map_err(|error| match error {
+        TranslateError::Files(errors) => {
+            let read = counted(files.len(), "file was", "files were");
+            anyhow::Error::new(Faults::in_file(errors, format!("{read} not translated")))
+        }
+        TranslateError::Together(..) => anyhow!(
+            "{error}; no file was written. Leave some of the rules out of the files, but keep those together that set or read the same keys"
+        ),
     })?;
     let mut summary = TranslationSummary::of(&translation);
     if summary.rules.is_empty() && summary.left_out.is_empty() {

@@ -5,7 +5,7 @@
 mod patch;
 mod touched;
 
-use globset::Glob;
+use regex::Regex;
 
 use super::read::{Object, Reasons, each_text, entries, fields, given, items, list, listed, texts};
 use super::rule::{Group, Rule, Test};
@@ -311,8 +311,13 @@ impl Exception {
     }
 
     fn is_about(&self, policy: &str, rule: &str) -> bool {
-        let fits =
-            |pattern: &str, text: &str| Glob::new(pattern).map_or(true, |glob| glob.compile_matcher().is_match(text));
         fits(&self.policy, policy) && (self.rules.is_empty() || self.rules.iter().any(|one| fits(one, rule)))
     }
+}
+
+/// Whether a text fits a pattern of Kyverno (`ext/wildcard`), in which only `*` and `?` are special. Also true for a pattern that
+/// is too long to tell.
+fn fits(pattern: &str, text: &str) -> bool {
+    let pattern = regex::escape(pattern).replace(r"\*", ".*").replace(r"\?", ".");
+    Regex::new(&format!("(?s)^{pattern}$")).map_or(true, |pattern| pattern.is_match(text))
 }

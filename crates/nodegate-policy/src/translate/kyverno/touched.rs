@@ -79,12 +79,11 @@ fn of_merge(tree: &Tree, path: &[&str], keys: &mut Keys) {
     keys.unknown |= !matches!(tree.value, Node::Mapping(_));
     for entry in fields(tree) {
         let bare = entry.key.split_once('(').map_or(entry.key.as_str(), |(_, key)| key.trim_end_matches(')'));
+        // `$patch` may replace or remove all that is beside it.
+        keys.unknown |= bare.starts_with('$') || bare.contains("{{");
         match field {
             Some(field) => add(keys, field, bare),
-            None => {
-                keys.unknown |= bare.starts_with('$') || bare.contains("{{");
-                of_merge(&entry.tree, &[path, &[bare]].concat(), keys);
-            }
+            None => of_merge(&entry.tree, &[path, &[bare]].concat(), keys),
         }
     }
 }

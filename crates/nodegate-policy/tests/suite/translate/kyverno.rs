@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{assert_left_out, assert_rules, assert_sound, given, of_text, yaml};
 
-const NODE: &str = "match: {any: [{resources: {kinds: [Node], names: [\"gpu-*\"]}}]}";
+pub(super) const NODE: &str = "match: {any: [{resources: {kinds: [Node], names: [\"gpu-*\"]}}]}";
 pub(super) const LABEL: &str = "mutate: {patchStrategicMerge: {metadata: {labels: {tier: gpu}}}}";
 
 /// A policy with rules of these parts.
@@ -24,15 +24,15 @@ pub(super) fn of(rules: &[&[&str]]) -> Translation {
 }
 
 /// Matches nodes with what `resources` has besides `kinds`.
-fn resources(text: &str) -> String {
+pub(super) fn resources(text: &str) -> String {
     format!("match: {{any: [{{resources: {{kinds: [Node], {text}}}}}]}}")
 }
 
-fn merge(text: &str) -> String {
+pub(super) fn merge(text: &str) -> String {
     format!("mutate: {{patchStrategicMerge: {text}}}")
 }
 
-fn json_patch(text: &str) -> String {
+pub(super) fn json_patch(text: &str) -> String {
     format!("mutate:\n  patchesJson6902: |-\n    {text}")
 }
 
@@ -140,7 +140,7 @@ fn what_selects_nodes_in_another_way_is_left_out() {
         (resources("selector: {matchExpressions: [{operator: Exists}]}"), "nodegate refuses the rule"),
         (
             resources("selector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: DoesNotExist}]}"),
-            "no node fits",
+            "found no node that fits",
         ),
         ("match: {any: [{resources: {kinds: [Node, Pod]}}]}".to_owned(), "also about Pod"),
         ("match: {any: [{resources: {kinds: [\"*\"]}}]}".to_owned(), "also about *"),
@@ -171,74 +171,6 @@ fn what_selects_nodes_in_another_way_is_left_out() {
 }
 
 #[test]
-fn a_patch_that_does_not_only_set_fixed_values_is_left_out() {
-    for (part, reason) in [
-        (merge("{metadata: {labels: null}}"), "null removes"),
-        (merge("{metadata: {labels: {a: null}}}"), "the patch removes a"),
-        (merge("{metadata: {labels: {a: 1}}}"), "quote it"),
-        (merge("{metadata: {labels: {a: b}}, spec: {taints: []}}"), "removes all taints"),
-        (merge("{metadata: {labels: {a: b}, finalizers: [c]}}"), "`finalizers` in `metadata`"),
-        (merge("{metadata: {labels: {a: b}}, spec: {unschedulable: true}}"), "`unschedulable` in `spec`"),
-        (merge("{metadata: {labels: {a: b}}, $patch: replace}"), "`$patch` in the patch"),
-        (merge("{metadata: {labels: {(a): b, c: d}}}"), "the anchor (a)"),
-        (merge("{metadata: {+(labels): {c: d}}}"), "`+(labels)` in `metadata`"),
-        (merge("{metadata: {labels: {+(a): b, c: d}}}"), "two rules"),
-        (merge("{metadata: {labels: {+(a): b, a: d}}}"), "a is set twice"),
-        (merge("{metadata: {labels: {+(a): b}}, spec: {taints: [{key: a, effect: NoSchedule}]}}"), "two rules"),
-        (merge("{spec: {taints: [{(key): a, effect: NoSchedule}]}}"), "`(key)` in a taint"),
-        (merge("{spec: {taints: [{key: a, effect: NoSchedule, timeAdded: x}]}}"), "`timeAdded` in a taint"),
-        (
-            merge("{spec: {taints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]}}"),
-            "there twice",
-        ),
-        (merge("{spec: {taints: [{key: a, effect: Never}]}}"), "nodegate refuses the rule"),
-        (
-            merge("{spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}]}}"),
-            "nodegate refuses the rule",
-        ),
-        (merge("{metadata: {labels: {a: \"b c\"}}}"), "nodegate refuses the rule"),
-        (merge("{metadata: {labels: {nodegate.dev/a: b}}}"), "nodegate refuses the rule"),
-        (merge("{}"), "sets nothing"),
-        (merge("{metadata: {labels: {a: \"{{ request.object.metadata.name }}\"}}}"), "variables"),
-        (merge("{metadata: {labels: {a: \"$(./../b)\"}}}"), "variables"),
-        ("mutate: {foreach: [{list: a, patchStrategicMerge: {}}]}".to_owned(), "`foreach` of `mutate`"),
-        (
-            format!("{}\n", merge("{metadata: {labels: {a: b}}}, targets: [{apiVersion: v1, kind: Node}]")),
-            "`targets` of `mutate`",
-        ),
-        (json_patch("- {op: replace, path: /metadata/labels/a, value: b}"), "where the key is absent it fails"),
-        (
-            json_patch("- {op: add, path: /metadata/labels/a, value: b}\n    - {op: remove, path: /metadata/labels/a}"),
-            "`remove` is not",
-        ),
-        (
-            json_patch(
-                "- {op: add, path: /metadata/labels/a, value: b}\n    - {op: add, path: /metadata/labels/a, value: c}",
-            ),
-            "set twice",
-        ),
-        (json_patch("- {op: add, path: /metadata/labels, value: {a: b}}"), "not that of one label"),
-        (json_patch("- {op: add, path: /metadata/labels/a/b, value: c}"), "not that of one label"),
-        (json_patch("- {op: add, path: /metadata/labels/a~2b, value: c}"), "not that of one label"),
-        (json_patch("- {op: add, path: /metadata/labels/a, value: 1}"), "is not a text"),
-        (json_patch("- {op: add, path: /spec/taints/-, value: {key: a, effect: NoSchedule}}"), "with the next write"),
-        (json_patch("- {op: add, path: /spec/taints/0, value: {key: a, effect: NoSchedule}}"), "with the next write"),
-        (json_patch("- {op: add, path: /metadata/labels/a, value: b, from: /c}"), "`from` in an operation"),
-        (json_patch("[]"), "not a text with a list"),
-        ("mutate: {patchesJson6902: [{op: add}]}".to_owned(), "not a text with a list"),
-    ] {
-        assert_left_out(&of(&[&[NODE, &part]]), reason, &part);
-    }
-    // What a kubelet can choose may not decide a restricted label.
-    let (pool, role) = (
-        resources("selector: {matchLabels: {pool: a}}"),
-        merge("{metadata: {labels: {node-role.kubernetes.io/a: \"\"}}}"),
-    );
-    assert_left_out(&of(&[&[&pool, &role]]), "trustKubelet", &pool);
-    assert_sound(&of(&[&[NODE, &role]]));
-}
-
-#[test]
 fn what_a_policy_says_of_all_its_rules_counts() {
     let rule: &[&str] = &[NODE, LABEL];
     let text = policy("p", &[rule]);
@@ -261,22 +193,6 @@ fn what_a_policy_says_of_all_its_rules_counts() {
     // It changes no node, so it affects no other rule.
     let both = of_text(Program::Kyverno, &format!("{namespaced}{text}"));
     assert_eq!((both.translated.len(), both.left_out.len()), (1, 1));
-    for (exceptions, is_about) in [
-        ("exceptions: [{policyName: p, ruleNames: [r1]}]", true),
-        ("exceptions: [{policyName: p, ruleNames: [\"r*\"]}]", true),
-        ("exceptions: [{policyName: p}]", true),
-        ("exceptions: []", true),
-        ("exceptions: [{policyName: p, ruleNames: [r2]}, {policyName: q, ruleNames: [r1]}]", false),
-    ] {
-        let exception = format!(
-            "---\napiVersion: kyverno.io/v2\nkind: PolicyException\nmetadata: {{name: e}}\nspec: {{{exceptions}}}\n"
-        );
-        let translation = of_text(Program::Kyverno, &format!("{text}{exception}"));
-        match is_about {
-            true => assert_left_out(&translation, "a PolicyException", exceptions),
-            false => assert_eq!(translation.left_out, [], "{exceptions}"),
-        }
-    }
     let cel = |resource: &str| {
         format!(
             "---\napiVersion: policies.kyverno.io/v1\nkind: MutatingPolicy\nmetadata: {{name: m}}\nspec: {{matchConstraints: {{resourceRules: [{{resources: [{resource}]}}]}}}}\n"
@@ -292,6 +208,51 @@ fn what_a_policy_says_of_all_its_rules_counts() {
 }
 
 #[test]
+fn a_rule_that_an_exception_names_is_left_out() {
+    let text = policy("p", &[&[NODE, LABEL]]);
+    let with = |text: &str, exceptions: &str| {
+        let exception = format!(
+            "---\napiVersion: kyverno.io/v2\nkind: PolicyException\nmetadata: {{name: e}}\nspec: {{exceptions: {exceptions}}}\n"
+        );
+        of_text(Program::Kyverno, &format!("{text}{exception}"))
+    };
+    let assert = |translation: &Translation, is_about: bool, of: &str| match is_about {
+        true => assert_left_out(translation, "a PolicyException", of),
+        false => assert_eq!(translation.left_out, [], "{of}"),
+    };
+    for (exceptions, is_about) in [
+        ("[{policyName: p, ruleNames: [r1]}]", true),
+        ("[{policyName: p, ruleNames: [\"r*\"]}]", true),
+        ("[{policyName: p}]", true),
+        ("[]", true),
+        ("[{policyName: p, ruleNames: [r2]}, {policyName: q, ruleNames: [r1]}]", false),
+    ] {
+        assert(&with(&text, exceptions), is_about, exceptions);
+    }
+    // Only `*` and `?` are special in Kyverno.
+    for (name, pattern, is_about) in [
+        ("label [gpu]", "label [gpu]", true),
+        ("label [gpu]", "label [*", true),
+        ("label g", "label [gpu]", false),
+        ("label {a,b}", "label {a,b}", true),
+        ("label a", "label {a,b}", false),
+        ("a\\b", "a\\b", true),
+        ("a\\b", "a\\?", true),
+        ("a.b", "a.b", true),
+        ("axb", "a.b", false),
+        ("a é", "a ?", true),
+        ("a é", "a ??", false),
+        ("a", "a?", false),
+        ("xa", "a*", false),
+    ] {
+        let [name, pattern] = [name, pattern].map(|text| json!(text).to_string());
+        let text = text.replace("name: r1", &format!("name: {name}"));
+        let exceptions = format!("[{{policyName: p, ruleNames: [{pattern}]}}]");
+        assert(&with(&text, &exceptions), is_about, &format!("{name} {pattern}"));
+    }
+}
+
+#[test]
 fn rules_that_depend_on_each_other_stay_together() {
     let label = |text: &str| merge(&format!("{{metadata: {{labels: {{{text}}}}}}}"));
     let (of_cpu, by_tier) = (resources("names: [\"cpu-*\"]"), resources("selector: {matchLabels: {tier: gpu}}"));
@@ -304,6 +265,13 @@ fn rules_that_depend_on_each_other_stay_together() {
         merge("{spec: {taints: [{key: b, effect: NoSchedule}]}}"),
     );
     let (other, cpu) = (label("other: a"), label("tier: cpu"));
+    let [replaces, replaces_all, ends] = [
+        "metadata: {labels: {$patch: replace, a: b}}",
+        "metadata: {$patch: replace, labels: {a: b}}",
+        "metadata: {annotations: {$patch: delete}}",
+    ]
+    .map(|part| merge(&format!("{{{part}}}")));
+    let (by_end, by_other_end) = (resources("names: [\"*-gpu\", a]"), resources("names: [\"*-cpu\", \"b?\"]"));
     // Two rules, the number that is translated, and a reason for one of the others.
     for (one, two, translated, reason) in [
         ([NODE, LABEL], [&*of_cpu, &*cpu], 2, ""),
@@ -320,6 +288,11 @@ fn rules_that_depend_on_each_other_stay_together() {
         ([NODE, LABEL], [NODE, &replace], 0, "sets the label tier as well"),
         ([NODE, LABEL], [NODE, &whole], 0, "may set or read the same keys"),
         ([NODE, LABEL], [NODE, &variable], 0, "may set or read the same keys"),
+        ([NODE, LABEL], [NODE, &replaces], 0, "may set or read the same keys"),
+        ([NODE, LABEL], [NODE, &replaces_all], 0, "may set or read the same keys"),
+        ([NODE, LABEL], [NODE, &ends], 0, "may set or read the same keys"),
+        ([&by_end, LABEL], [&by_other_end, &cpu], 2, ""),
+        ([&by_end, LABEL], [&resources("names: [\"?\"]"), &cpu], 0, "sets the label tier as well"),
         ([NODE, LABEL], [&by_tier, &other], 0, "which this rule sets"),
         ([&by_tier, &other], [NODE, LABEL], 0, "which this rule reads"),
         ([&by_tier, &cpu], [foreign, &other], 0, "of a key that it sets"),

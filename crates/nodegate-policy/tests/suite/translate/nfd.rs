@@ -1,11 +1,14 @@
 //! NodeFeatureRules of Node Feature Discovery.
 
+use nodegate_policy::api::case::Case;
+use nodegate_policy::simulate::{node_of, scene, simulate};
 use nodegate_policy::translate::{Program, Translation};
+use nodegate_policy::{Exemptions, Note};
 use serde_json::json;
 
-use super::{assert_left_out, assert_rules, assert_sound, given, of_text};
+use super::{assert_left_out, assert_rules, assert_sound, given, of_text, rules_of, set_of, yaml};
 
-const LABEL: &str = "labels: {vendor.io/new: \"true\"}";
+pub(super) const LABEL: &str = "labels: {vendor.io/new: \"true\"}";
 const MAJOR: &str = "matchFeatures: [{feature: kernel.version, matchExpressions: {major: {op: In, value: [\"6\"]}}}]";
 /// Labels of a node on which nfd-worker runs.
 const WORKER: &str = "feature.node.kubernetes.io/kernel-version.full";
@@ -21,7 +24,7 @@ fn object(name: &str, rules: &[&[&str]]) -> String {
     text
 }
 
-fn of(rules: &[&[&str]]) -> Translation {
+pub(super) fn of(rules: &[&[&str]]) -> Translation {
     of_text(Program::Nfd, &object("o", rules))
 }
 
@@ -36,9 +39,9 @@ fn what_is_exact_is_translated() {
         features("kernel.version", "major: {op: GtLt, value: [\"4\", \"7\"]}, full: {op: NotIn, value: [6.1.0]}");
     let any = "matchFeatures: [{feature: system.osrelease, matchExpressions: {ID: {op: In, value: [ubuntu, debian]}}}]\n\
                matchAny:\n\
-               - matchFeatures: [{feature: kernel.version, matchExpressions: {minor: {op: Gt, value: [\"3\"]}}}]\n\
                - matchFeatures: [{feature: system.osrelease, matchExpressions: {VERSION_ID.major: {op: Exists}}}, \
-               {feature: system.name, matchExpressions: {nodename: {op: In, value: [a-1, b.c]}}}]";
+               {feature: system.name, matchExpressions: {nodename: {op: In, value: [a-1, b.c]}}}]\n\
+               - matchFeatures: [{feature: kernel.version, matchExpressions: {minor: {op: Gt, value: [\"3\"]}}}]";
     let translation = of(&[
         &[
             "labels: {mine: \"\", vendor.io/a: b, profile.node.kubernetes.io/p: q, sub.feature.node.kubernetes.io/x: y}",
@@ -57,6 +60,7 @@ fn what_is_exact_is_translated() {
         - {key: feature.node.kubernetes.io/kernel-version.full, operator: NotIn, values: ["6.1.0"]}
     expression: >-
       'feature.node.kubernetes.io/kernel-version.major' in node.metadata.labels
+      && node.metadata.labels['feature.node.kubernetes.io/kernel-version.major'].matches('^[0-9]+$')
       && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.major']) > 4
       && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.major']) < 7
   labels:
@@ -71,18 +75,30 @@ fn what_is_exact_is_translated() {
         - {key: feature.node.kubernetes.io/kernel-version.full, operator: Exists}
         - {key: feature.node.kubernetes.io/system-os_release.ID, operator: In, values: [ubuntu, debian]}
     anyOf:
-      - expression: >-
-          'feature.node.kubernetes.io/kernel-version.minor' in node.metadata.labels
-          && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.minor']) > 3
       - names: [a-1, b.c]
         selector: {matchExpressions: [{key: feature.node.kubernetes.io/system-os_release.VERSION_ID.major, operator: Exists}]}
+      - expression: >-
+          'feature.node.kubernetes.io/kernel-version.minor' in node.metadata.labels
+          && node.metadata.labels['feature.node.kubernetes.io/kernel-version.minor'].matches('^[0-9]+$')
+          && int(node.metadata.labels['feature.node.kubernetes.io/kernel-version.minor']) > 3
   annotations: {feature.node.kubernetes.io/note: "@as it is", vendor.io/b: "1"}
-- name: o-rule-3
-  match: {selector: {matchExpressions: [{key: feature.node.kubernetes.io/kernel-version.full, operator: Exists}]}}
-  labels: {feature.node.kubernetes.io/every: node}
+- {name: o-rule-3, labels: {feature.node.kubernetes.io/every: node}}
 "#;
     assert_rules(&translation, expected);
-    assert!(assert_sound(&translation) >= 9);
+    assert!(assert_sound(&translation) >= 12);
+    // Lists without an item are no conditions either.
+    for none in ["matchFeatures: []", "matchAny: []"] {
+        assert_rules(&of(&[&[LABEL, none]]), "- {name: o-rule-1, labels: {vendor.io/new: \"true\"}}");
+    }
+}
+
+#[test]
+fn the_case_of_a_feature_does_not_matter() {
+    let [one, other] = ["Kernel.Version", "kernel.version"]
+        .map(|feature| of(&[&[LABEL, &features(feature, "major: {op: Gt, value: [\"5\"]}")]]));
+    assert_eq!((one.left_out.len(), yaml(&one)), (0, yaml(&other)));
+    assert_left_out(&of(&[&[LABEL, &features("PCI.Device", "vendor: {op: Exists}")]]), "`deviceLabelFields`", "PCI");
+    assert_left_out(&of(&[&[LABEL, &features("kernel.version", "Major: {op: Exists}")]]), "(Major)", "an element");
 }
 
 #[test]
@@ -108,6 +124,48 @@ fn numbers_are_compared_as_nfd_does_and_only_where_its_worker_runs() {
 }
 
 #[test]
+fn a_comparison_with_what_is_no_number_is_false_and_not_unknown() {
+    let translation = of(&[&[LABEL, &features("kernel.version", "revision: {op: Gt, value: [\"4\"]}")]]);
+    let set = set_of(rules_of(&translation));
+    for revision in [json!({}), json!({"feature.node.kubernetes.io/kernel-version.revision": ""})] {
+        let mut labels = revision.clone();
+        labels[WORKER] = json!("6.1-rc3");
+        let case = json!({"name": "x", "node": {"name": "n", "labels": labels}, "as": "admin", "expect": {}});
+        let case: Case = serde_json::from_value(case).unwrap();
+        let scene = scene(&set, &case, node_of(&case).unwrap().unwrap()).unwrap();
+        let notes = simulate(&set, &scene, &Exemptions::default()).unwrap().decision.notes;
+        assert!(!notes.iter().any(|note| matches!(note, Note::Unknown { .. })), "{revision}: {notes:?}");
+    }
+}
+
+#[test]
+fn a_number_that_fits_is_found_if_there_is_one() {
+    let minor = |expressions: &[&str]| {
+        let term = |one: &&str| format!("{{feature: kernel.version, matchExpressions: {{minor: {one}}}}}");
+        let terms = expressions.iter().map(term).collect::<Vec<_>>().join(", ");
+        of(&[&[LABEL, &format!("matchFeatures: [{terms}]")]])
+    };
+    let (above, below) = ("{op: Gt, value: [\"3\"]}", "{op: Lt, value: [\"3\"]}");
+    let between = "{op: GtLt, value: [\"3\", \"6\"]}";
+    for fits in [
+        &[above, "{op: NotIn, value: [\"4\"]}"][..],
+        &[above, "{op: NotIn, value: [\"6\", \"4\", \"5\"]}"],
+        &[below, "{op: NotIn, value: [\"2\", \"1\"]}"],
+        &[between, "{op: NotIn, value: [\"4\"]}"],
+        &["{op: Gt, value: [\"-5\"]}"],
+    ] {
+        assert_eq!(minor(fits).left_out, [], "{fits:?}");
+    }
+    for fits_not in [
+        &[between, "{op: NotIn, value: [\"4\", \"5\"]}"][..],
+        &[below, "{op: NotIn, value: [\"0\", \"1\", \"2\"]}"],
+        &["{op: Lt, value: [\"0\"]}"],
+    ] {
+        assert_left_out(&minor(fits_not), "found no node that fits", &format!("{fits_not:?}"));
+    }
+}
+
+#[test]
 fn rules_without_an_exact_form_are_left_out() {
     for (labels, conditions, reason) in [
         ("labels: {vendor.io/a: \"@cpu.model.family\"}", MAJOR, "that of a feature"),
@@ -128,6 +186,11 @@ fn rules_without_an_exact_form_are_left_out() {
         (LABEL, "matchFeatures: {feature: kernel.version}", "`matchFeatures` is not a list"),
         (LABEL, "matchAny: [{}]", "no condition"),
         (LABEL, "matchAny: [{matchFeatures: []}]", "no condition"),
+        (
+            LABEL,
+            "matchAny: [{matchFeatures: [{feature: kernel.version, matchExpressions: {minor: {op: Lt, value: [\"3\"]}}}]}, {matchFeatures: [{feature: system.osrelease, matchExpressions: {ID: {op: Exists}}}]}]",
+            "write it last",
+        ),
         (LABEL, "matchFeatures: [{feature: kernel.version}]", "no condition on elements"),
         (LABEL, "matchFeatures: [{feature: kernel.version, matchExpressions: {}}]", "no condition on elements"),
         (LABEL, "matchFeatures: [{feature: kernel.version, matchName: {op: In, value: [a]}}]", "`matchName`"),
@@ -140,8 +203,8 @@ fn rules_without_an_exact_form_are_left_out() {
         ("kernel.version", "major: {op: In, value: []}", "the rule never applies"),
         ("kernel.version", "major: {op: In}", "the rule never applies"),
         ("kernel.version", "major: {op: In, value: [6]}", "not a list of texts"),
-        ("kernel.version", "major: {op: GtLt, value: [\"5\", \"6\"]}", "no node fits"),
-        ("kernel.version", "major: {op: GtLt, value: [\"7\", \"5\"]}", "no node fits"),
+        ("kernel.version", "major: {op: GtLt, value: [\"5\", \"6\"]}", "found no node that fits"),
+        ("kernel.version", "major: {op: GtLt, value: [\"7\", \"5\"]}", "found no node that fits"),
         ("kernel.version", "major: {op: Gt, value: [\"5\", \"6\"]}", "the operator `Gt`"),
         ("kernel.version", "full: {op: Gt, value: [\"5\"]}", "the operator `Gt`"),
         ("kernel.version", "major: {op: InRegexp, value: [\"^6\"]}", "the operator `InRegexp`"),
@@ -171,6 +234,7 @@ fn rules_that_depend_on_each_other_stay_together() {
     let reads = |key: &str| features("rule.matched", &format!("{key}: {{op: Exists}}"));
     let (a, b) = (name("a"), name("b"));
     let (bare, full) = (reads("new"), reads("feature.node.kubernetes.io/new"));
+    let other_case = bare.replace("rule.matched", "Rule.Matched");
     let by_name = "matchFeatures: [{feature: rule.matched, matchName: {op: In, value: [x]}}]";
     for (one, two, translated, reason) in [
         (["labels: {new: \"1\"}", &*a], ["labels: {new: \"2\"}", &*b], 2, ""),
@@ -184,6 +248,7 @@ fn rules_that_depend_on_each_other_stay_together() {
             "which this rule sets",
         ),
         (["labels: {new: \"1\"}", &a], ["labels: {other: \"1\"}", &full], 0, "which this rule sets"),
+        (["labels: {new: \"1\"}", &a], ["labels: {other: \"1\"}", &other_case], 0, "which this rule sets"),
         (["labels: {new: \"1\"}", &a], ["labels: {other: \"1\"}", by_name], 0, "may set or read the same keys"),
         (["labels: {new: \"1\"}", &a], ["labelsTemplate: \"x=y\"", &b], 0, "may set or read the same keys"),
         (["labels: {new: \"1\"}", &a], ["labels: {kernel-version.full: x}", &b], 0, "which this rule reads"),
