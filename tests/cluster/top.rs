@@ -12,11 +12,13 @@ use std::time::Duration;
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use rustix::io::{FdFlags, fcntl_setfd};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::commands::run;
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{is_pending, leading, node, setup, until_led};
-use super::requester::Requester;
+use super::keeping::{config_maps, is_pending, leading, node, setup, until_led, until_published};
+use super::nodegate::Setup;
+use super::requester::{Requester, label};
 use crate::eventually::{eventually, eventually_blocking, holds};
 
 /// Rows and columns: a line has room for all that a node gets in its CREATE.
@@ -146,6 +148,43 @@ async fn joins_corrections_and_rejected_claims_are_shown_as_they_happen() {
     top.press("q");
     assert_eq!(top.ended().code(), Some(0));
     eventually_blocking("the terminal is restored", || top.is_restored());
+}
+
+#[tokio::test]
+async fn nodes_that_drift_are_those_of_report_and_one_at_a_gate_is_told_why_it_waits() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let policies = &["tests/cluster/keeping.yaml", "tests/cluster/top.yaml"];
+    let mut nodegate = leading(plane, &Setup { policies, ..setup() }).await;
+    until_published(&config_maps(plane, &nodegate.namespace).await).await;
+    let names = ["kept-drift", "kept-fine", "kept-wait-1"];
+    for name in names {
+        Requester::kubelet(plane, name).await.create(&node(name, json!({}))).await.unwrap();
+        admin.eventually(name, "given all", |node| label(node, "node-role.kubernetes.io/worker").is_some()).await;
+    }
+    for name in &names[..2] {
+        admin.eventually(name, "not pending", |node| !is_pending(node)).await;
+    }
+    // From now on, nobody repairs anything.
+    nodegate.terminate();
+    let forged = json!({"metadata": {"labels": {"hardware.tier": "forged"}}});
+    for name in ["kept-drift", "kept-wait-1"] {
+        admin.merge_status(name, forged.clone()).await.unwrap();
+    }
+    let report = run(plane, None, &["report", "--namespace", &nodegate.namespace, "-o", "json"]).with(0);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let drifting: Vec<&Value> = report["drift"].as_array().unwrap().iter().map(|drift| &drift["node"]).collect();
+    assert_eq!(drifting, ["kept-drift", "kept-wait-1"], "{report:#}");
+
+    let top = Top::start(&plane.kubeconfig_file("top", None), &nodegate.namespace);
+    top.shows(&["nodes 3: ", "1 waiting", "2 drifting"]).await;
+    top.shows(&["DRIFT from the policies: 2"]).await;
+    for name in ["kept-drift", "kept-wait-1"] {
+        top.shows(&[name, "~ label hardware.tier=standard, was forged (rule keeping/role)"]).await;
+    }
+    top.shows(&["kept-wait-1", "waits for labels: fabric.example.com/rack at racks/gate:rack"]).await;
+    // It released the Lease.
+    top.shows(&["no leader: nobody holds the Lease"]).await;
 }
 
 #[tokio::test]

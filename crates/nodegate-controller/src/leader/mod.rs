@@ -6,6 +6,7 @@
 //! reach the API server, or whose wall clock jumps, stops by itself. A Lease that was not renewed for long by that clock is
 //! released: the library compares wall clock times, and would wait for as long as a holder's clock was ahead.
 
+mod held;
 pub(crate) mod session;
 mod view;
 mod watch_health;
@@ -22,6 +23,7 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use self::held::{Held, LEASE_SECONDS, LEASE_SECONDS_MAX};
 pub use self::view::LeaseView;
 use crate::cluster::registration::write_to;
 use nodegate_base::telemetry::brief;

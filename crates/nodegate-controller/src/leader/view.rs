@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{LEASE, longest_delay};
+use super::{Held, LEASE, longest_delay};
 use nodegate_base::kube_error::in_words;
 use nodegate_base::object_watch::watch_objects_within;
 use nodegate_base::telemetry::brief;
@@ -79,10 +79,10 @@ impl LeaseView {
     }
 
     pub(crate) fn note(&self, lease: Option<&Lease>, listing: bool, now: Instant) {
-        let spec = lease.and_then(|lease| lease.spec.as_ref());
-        let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
-        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
-        let duration = spec.and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok()).map(Duration::from_secs);
+        let (holder, renewed, duration) = match lease.and_then(Held::of) {
+            Some(Held { holder, since: _, renewed, duration }) => (Some(holder), renewed, duration),
+            None => (None, None, None),
+        };
         let version = lease.and_then(ResourceExt::resource_version);
         let mut seen = self.seen.lock();
         if seen.holder != holder || seen.renewed != renewed {

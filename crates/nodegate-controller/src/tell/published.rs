@@ -173,25 +173,36 @@ pub struct InForce {
 /// Reads the policies in force in the cluster; `None` if no leader has published them.
 ///
 /// # Errors
-/// Returns an error if the API server refuses or cannot be reached.
+/// Returns an error if the API server refuses or cannot be reached, or if what is published cannot be read.
 pub async fn read_set(client: Client, namespace: &str) -> Result<Option<InForce>, kube::Error> {
     let Some(map) = map(client, namespace).await? else { return Ok(None) };
     let documents = map.binary_data.as_ref().and_then(|data| data.get(DOCUMENTS_KEY));
-    Ok(read_from(&map)
-        .map(|published| InForce { set: compile(&published, documents.map(|bytes| &*bytes.0)), published }))
+    let published = read_from(&map).map_err(|error| kube::Error::Service(error.into()))?;
+    let set = |published: &Published| compile(published, documents.map(|bytes| &*bytes.0));
+    Ok(published.map(|published| InForce { set: set(&published), published }))
 }
 
-/// Reads which policies are in force from the ConfigMap.
-pub fn read_from(map: &ConfigMap) -> Option<Published> {
-    serde_json::from_str(map.data.as_ref()?.get(KEY)?).ok()
+/// What is published is not what nodegate writes.
+#[derive(Debug, thiserror::Error)]
+#[error("{KEY} in ConfigMap {NAME} cannot be read: {0}")]
+pub struct Garbled(serde_json::Error);
+
+/// Reads which policies are in force from the ConfigMap; `None` if it does not say so.
+///
+/// # Errors
+/// Returns an error if what it says cannot be read.
+pub fn read_from(map: &ConfigMap) -> Result<Option<Published>, Garbled> {
+    let text = map.data.as_ref().and_then(|data| data.get(KEY));
+    text.map(|text| serde_json::from_str(text)).transpose().map_err(Garbled)
 }
 
 /// Reads which policies are in force in the cluster; `None` if no leader has published them.
 ///
 /// # Errors
-/// Returns an error if the API server refuses or cannot be reached.
+/// Returns an error if the API server refuses or cannot be reached, or if what is published cannot be read.
 pub async fn read(client: Client, namespace: &str) -> Result<Option<Published>, kube::Error> {
-    Ok(map(client, namespace).await?.as_ref().and_then(read_from))
+    let Some(map) = map(client, namespace).await? else { return Ok(None) };
+    read_from(&map).map_err(|error| kube::Error::Service(error.into()))
 }
 
 /// Keeps the ConfigMap equal to `policies`; runs until dropped. Only the leader runs this, and it writes only what
@@ -303,6 +314,21 @@ mod tests {
         assert_eq!(both, of(&[("two", json!({"presets": ["baseline"]})), ("one", rule("x"))]));
         assert_ne!(both.hash, of(&[("one", rule("y")), ("two", json!({"presets": ["baseline"]}))]).hash);
         assert_eq!(both.to_string(), format!("one, preset:baseline, two ({})", &both.hash[..19]));
+    }
+
+    #[test]
+    fn what_somebody_wrote_in_its_place_is_an_error_and_nothing_is_none() {
+        let map = |data: serde_json::Value| serde_json::from_value(json!({"data": data})).unwrap();
+        for data in [json!(null), json!({}), json!({"controller.json": "{}"})] {
+            assert!(matches!(read_from(&map(data)), Ok(None)));
+        }
+        let written = content(&PolicySet::compile(&[baseline(EntryMode::Enforce)]).unwrap()).unwrap().0;
+        assert_eq!(read_from(&map(json!({KEY: written}))).unwrap().unwrap().names, ["default", "preset:baseline"]);
+        let error = read_from(&map(json!({KEY: r#"{"names": 7}"#}))).unwrap_err();
+        let expected = "policies.json in ConfigMap nodegate-in-force cannot be read: invalid type: integer `7`";
+        assert!(error.to_string().starts_with(expected), "{error}");
+        let error = nodegate_base::kube_error::in_words(&kube::Error::Service(error.into()));
+        assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]

@@ -11,14 +11,12 @@ use kube::{Api, Client};
 use crate::cli::shared::cluster::connect::ClusterTarget;
 use crate::cli::shared::output;
 use nodegate_base::text::on_a_line;
-use nodegate_controller::leader::LEASE;
+use nodegate_controller::leader::{Held, LEASE};
 
 /// How often the Lease is read.
 const POLL: Duration = Duration::from_millis(500);
-/// The duration of a Lease that states none.
-const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Maximum duration of a Lease that is waited for; anybody with access to the Lease can write any number into it.
-const LEASE_MAX: Duration = Duration::from_secs(120);
+/// Maximum time to wait for a renewal. A leader renews after a third of the duration, so a Lease of six minutes is renewed meanwhile.
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What is running.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,29 +92,24 @@ pub(super) async fn look(client: &Client, place: &ClusterTarget, configuration: 
 /// The holder of the Lease, if it renews it.
 async fn leader(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let read = async || leases.get_opt(LEASE).await.context("could not read the Lease");
-    let Some((holder, first, duration)) = read().await?.and_then(held) else { return Ok(None) };
-    let name = on_a_line(&holder).into_owned();
+    let held = async || {
+        let lease = leases.get_opt(LEASE).await.context("could not read the Lease")?;
+        anyhow::Ok(lease.as_ref().and_then(Held::of))
+    };
+    let Some(first) = held().await? else { return Ok(None) };
+    let duration = first.valid_for().min(WAIT_MAX);
+    let name = on_a_line(&first.holder).into_owned();
     output::note(&format!("note: checking for up to {} s whether leader {name} renews the Lease", duration.as_secs()));
     let started = Instant::now();
     while started.elapsed() < duration {
         tokio::time::sleep(POLL).await;
-        match read().await?.and_then(held) {
+        match held().await? {
             None => return Ok(None),
-            Some((holder, renewed, _)) if renewed != first => return Ok(Some(holder)),
+            Some(held) if held.renewed != first.renewed => return Ok(Some(held.holder)),
             Some(_) => {}
         }
     }
     Ok(None)
-}
-
-/// The holder of a Lease, when it renewed it, and for how long it is valid; `None` if nobody holds it.
-fn held(lease: Lease) -> Option<(String, Option<k8s_openapi::jiff::Timestamp>, Duration)> {
-    let spec = lease.spec?;
-    let holder = spec.holder_identity.filter(|holder| !holder.is_empty())?;
-    let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let duration = duration.map_or(LEASE_DURATION, Duration::from_secs).min(LEASE_MAX);
-    Some((holder, spec.renew_time.map(|time| time.0), duration))
 }
 
 #[cfg(test)]

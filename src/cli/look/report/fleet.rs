@@ -31,9 +31,7 @@ use nodegate_controller::tell::published::Published;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::{FieldName, NodeIdentity, identity, pool_names};
 use nodegate_policy::simulate::node_name;
-use nodegate_policy::{
-    NodeFacts, PendingTaints, PolicySet, PoolLabels, PoolMemory, ReconcilePlan, Unseen, plan_reconcile,
-};
+use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, PoolLabels, PoolMemory, ReconcilePlan, Unseen};
 
 /// How many files are named.
 const NAMED: usize = 3;
@@ -220,10 +218,8 @@ impl<'a> Gathering<'a> {
         self.read += 1;
         let facts = member.facts()?;
         let stored = member.stored(&facts, &self.pending);
-        let plan = plan_reconcile(self.set, &stored);
+        let (plan, planned) = decided::drift(self.set, &stored);
         self.topologies.add(self.set, &stored, &plan);
-        let change = plan.change(|_| true, |_, _| false);
-        let planned = decided::of_stored(&stored, &plan, change.as_ref(), None);
         let gpus = stored.gpus();
         let pools = identity(self.set, &facts, stored.evidence);
         let node = member.node.name();

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use ratatui::buffer::Buffer;
 
 use super::canvas::{Canvas, Tone};
-use super::feed::{Row, What};
+use super::feed::{Feed, Row, What};
 use super::header;
 use super::news::Source;
 use super::state::{State, Status, age};
-use super::view::{List, View};
+use super::view::{List, OfLists, View};
 use nodegate_base::text::counted;
 
 /// With fewer rows for lists, only one list is shown.
@@ -23,8 +23,9 @@ pub(super) struct Place {
     pub(super) namespace: String,
 }
 
-/// Draws everything.
-pub(super) fn draw(buffer: &mut Buffer, place: &Place, state: &State, view: &View, now: Timestamp) {
+/// Draws everything, and returns how many rows each list has, or had when it was last there.
+pub(super) fn draw(buffer: &mut Buffer, place: &Place, state: &State, view: &View, now: Timestamp) -> OfLists {
+    let mut rooms = view.rooms;
     let mut canvas = Canvas { buffer, has_colors: view.has_colors };
     let top = header::draw(&mut canvas, place, state, view, now);
     let bottom = canvas.height().saturating_sub(1);
@@ -32,39 +33,48 @@ pub(super) fn draw(buffer: &mut Buffer, place: &Place, state: &State, view: &Vie
     if view.helps {
         help(&mut canvas, top, rows);
     } else if rows < ROWS_FOR_ALL {
-        list(&mut canvas, view.list, (top, rows), state, view, now);
+        rooms[view.list as usize] = list(&mut canvas, view.list, (top, rows), state, view, now);
     } else {
-        all(&mut canvas, (top, rows), state, view, now);
+        rooms = all(&mut canvas, (top, rows), state, view, now);
     }
     footer(&mut canvas, bottom, view);
+    rooms
 }
 
 /// The three lists. Those without the focus have as many rows as they need, up to a limit.
-fn all(canvas: &mut Canvas<'_>, (top, rows): (u16, u16), state: &State, view: &View, now: Timestamp) {
-    const LISTS: [List; 3] = [List::Waiting, List::Drift, List::Feed];
+fn all(canvas: &mut Canvas<'_>, (top, rows): (u16, u16), state: &State, view: &View, now: Timestamp) -> OfLists {
     let room = rows - 3;
     let of_other = |list: List| {
-        let (length, limit) = match list {
-            List::Waiting => (view.waiting(state).len(), room / 4),
-            List::Drift => (view.drift(state).len(), room / 5),
-            List::Feed => (view.feed(state).len(), room / 3),
+        let limit = match list {
+            List::Waiting => room / 4,
+            List::Drift => room / 5,
+            List::Feed => room / 3,
         };
-        u16::try_from(length).unwrap_or(u16::MAX).min(limit)
+        u16::try_from(view.length(list, state)).unwrap_or(u16::MAX).min(limit)
     };
-    let others: u16 = LISTS.into_iter().filter(|list| *list != view.list).map(of_other).sum();
+    let others: u16 = List::ALL.into_iter().filter(|list| *list != view.list).map(of_other).sum();
     let mut y = top;
-    for list in LISTS {
+    List::ALL.map(|list| {
         let rows = if list == view.list { room - others } else { of_other(list) };
-        self::list(canvas, list, (y, rows + 1), state, view, now);
+        let room = self::list(canvas, list, (y, rows + 1), state, view, now);
         y += rows + 1;
-    }
+        room
+    })
 }
 
-/// A list with its heading, in so many rows.
-fn list(canvas: &mut Canvas<'_>, list: List, (top, rows): (u16, u16), state: &State, view: &View, now: Timestamp) {
+/// A list with its heading, in so many rows. Returns how many of them are left for the list.
+fn list(
+    canvas: &mut Canvas<'_>,
+    list: List,
+    (top, rows): (u16, u16),
+    state: &State,
+    view: &View,
+    now: Timestamp,
+) -> usize {
     let room = usize::from(rows.saturating_sub(1));
-    let scrolled = view.scrolled(list);
-    let (title, length) = match list {
+    let length = view.length(list, state);
+    let scrolled = view.scrolled(list, length, room);
+    let title = match list {
         List::Waiting => {
             let waiting = view.waiting(state);
             let widths = Widths::of(canvas, waiting.iter().map(|node| &*node.name));
@@ -77,7 +87,7 @@ fn list(canvas: &mut Canvas<'_>, list: List, (top, rows): (u16, u16), state: &St
                 let why = if node.is_ready { why } else { format!("not ready; {why}") };
                 widths.row(canvas, y, &node.name, (&since, Tone::Notice), &why);
             }
-            (waiting_title(state), waiting.len())
+            waiting_title(state)
         }
         List::Drift => {
             let drift = view.drift(state);
@@ -85,7 +95,7 @@ fn list(canvas: &mut Canvas<'_>, list: List, (top, rows): (u16, u16), state: &St
             for (y, (node, text)) in (top + 1..).zip(drift.iter().skip(scrolled).take(room)) {
                 widths.row(canvas, y, node, ("", Tone::Plain), text);
             }
-            (drift_title(state, now), drift.len())
+            drift_title(state, now)
         }
         List::Feed => {
             let rows = view.feed(state);
@@ -93,7 +103,7 @@ fn list(canvas: &mut Canvas<'_>, list: List, (top, rows): (u16, u16), state: &St
             for (y, row) in (top + 1..).zip(rows.iter().skip(scrolled).take(room)) {
                 widths.happened(canvas, y, row);
             }
-            (feed_title(state), rows.len())
+            feed_title(view.shown(state))
         }
     };
     let shown = length.saturating_sub(scrolled).min(room);
@@ -103,6 +113,7 @@ fn list(canvas: &mut Canvas<'_>, list: List, (top, rows): (u16, u16), state: &St
         shown => format!(" ({} to {} of {length})", scrolled + 1, scrolled + shown),
     };
     heading(canvas, top, &format!("{title}{part}"), list == view.list);
+    room
 }
 
 fn waiting_title(state: &State) -> String {
@@ -115,15 +126,19 @@ fn waiting_title(state: &State) -> String {
 fn drift_title(state: &State, now: Timestamp) -> String {
     match (&state.survey, state.status(Source::Survey)) {
         (Some((at, survey)), _) => {
-            format!("DRIFT from the policies: {}, {} ago", survey.drifting, age(now.duration_since(*at)))
+            let unreadable = match survey.unreadable {
+                0 => String::new(),
+                unreadable => format!(", {unreadable} unreadable"),
+            };
+            format!("DRIFT from the policies: {}{unreadable}, {} ago", survey.drifting, age(now.duration_since(*at)))
         }
         (None, Status::Failing { .. } | Status::Denied) => "DRIFT from the policies: unknown".to_owned(),
         (None, Status::Waiting | Status::Works) => "DRIFT from the policies: not known yet".to_owned(),
     }
 }
 
-fn feed_title(state: &State) -> String {
-    match state.feed.dropped() {
+fn feed_title(feed: &Feed) -> String {
+    match feed.dropped() {
         0 => "EVENTS, the newest first".to_owned(),
         dropped => format!("EVENTS, the newest first; {dropped} older ones are dropped"),
     }

@@ -80,7 +80,7 @@ impl Row {
 }
 
 /// The last rows.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Feed {
     /// The newest last.
     rows: VecDeque<Row>,
@@ -98,9 +98,14 @@ impl Feed {
         self.count += 1;
     }
 
-    /// Puts the rows in the order of their times.
-    pub(super) fn sort(&mut self) {
+    /// Adds rows that may be older than those that are there, puts all in the order of their times, and drops the oldest if
+    /// there are too many.
+    pub(super) fn merge(&mut self, rows: Vec<Row>) {
+        self.count += rows.len() as u64;
+        self.rows.extend(rows);
         self.rows.make_contiguous().sort_by_key(|row| row.time);
+        let surplus = self.rows.len().saturating_sub(ROWS_MAX);
+        self.rows.drain(..surplus);
     }
 
     /// How many rows there ever were.
@@ -113,9 +118,8 @@ impl Feed {
         self.count - self.rows.len() as u64
     }
 
-    /// The rows, the newest first, of those that were there when `count` were.
-    pub(super) fn until(&self, count: u64) -> impl Iterator<Item = &Row> {
-        let newer = usize::try_from(self.count.saturating_sub(count)).unwrap_or(usize::MAX);
-        self.rows.iter().rev().skip(newer)
+    /// The rows, the newest first.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().rev()
     }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::canvas::{Canvas, Tone};
 use super::draw::Place;
-use super::news::Source;
+use super::news::{Policies, Source};
 use super::state::{State, Status, age};
 use super::view::View;
 use nodegate_base::text::counted;
@@ -57,40 +57,50 @@ fn nodes(canvas: &mut Canvas<'_>, y: u16, state: &State) {
     }
     let (all, ready) = state.counts();
     let waiting = state.waiting().len();
-    let drifting = state.survey.as_ref().map(|(_, survey)| survey.drifting);
-    let of = |count: usize, tone: Tone| if count == 0 { Tone::Plain } else { tone };
-    let drift = (
-        of(drifting.unwrap_or_default(), Tone::Notice),
-        drifting.map_or_else(|| "? drifting".to_owned(), |drifting| format!("{drifting} drifting")),
-    );
+    let survey = state.survey.as_ref().map(|(_, survey)| survey);
+    let (drifting, unreadable) = survey.map_or((0, 0), |survey| (survey.drifting, survey.unreadable));
+    // What was true some time ago has no color.
+    let of =
+        |source: Source, is_so: bool, tone: Tone| if is_so && state.is_current(source) { tone } else { Tone::Plain };
     let parts = [
         (Tone::Plain, format!("nodes {all}: ")),
-        (if ready == all { Tone::Good } else { Tone::Notice }, format!("{ready} ready")),
+        (of(Source::Nodes, true, if ready == all { Tone::Good } else { Tone::Notice }), format!("{ready} ready")),
         (Tone::Plain, ", ".to_owned()),
-        (of(waiting, Tone::Notice), format!("{waiting} waiting")),
+        (of(Source::Nodes, waiting > 0, Tone::Notice), format!("{waiting} waiting")),
         (Tone::Plain, ", ".to_owned()),
-        drift,
+        (
+            of(Source::Survey, drifting > 0, Tone::Notice),
+            survey.map_or_else(|| "? drifting".to_owned(), |_| format!("{drifting} drifting")),
+        ),
+        (
+            of(Source::Survey, true, Tone::Bad),
+            if unreadable > 0 { format!(", {unreadable} unreadable") } else { String::new() },
+        ),
     ];
     canvas.put_all((0, y), parts.iter().map(|(tone, text)| (*tone, text.as_str())));
 }
 
 fn leader(canvas: &mut Canvas<'_>, y: u16, state: &State, now: Timestamp) {
-    let (tone, leader) = match (&state.leader, state.silent_for(now), state.status(Source::Lease)) {
-        (Some(leader), Some(silent), _) => {
-            let holder = &leader.held.holder;
-            (Tone::Bad, format!("no leader: no renewal for {} by {holder}", age(silent)))
-        }
-        (Some(leader), None, _) => {
+    let (tone, leader) = match (&state.leader, state.status(Source::Lease)) {
+        (Some(leader), Status::Works) => {
+            let holder = leader.held.host();
             let since = leader.held.since.map(|since| format!(" for {}", age(now.duration_since(since))));
-            (Tone::Good, format!("leader {}{}", leader.held.holder, since.unwrap_or_default()))
+            match leader.silence() {
+                Some(silence) => (Tone::Bad, format!("no leader: no renewal for {} by {holder}", age(silence))),
+                None => (Tone::Good, format!("leader {holder}{}", since.unwrap_or_default())),
+            }
         }
-        (None, _, Status::Works) => (Tone::Bad, "no leader: nobody holds the Lease".to_owned()),
-        (None, _, Status::Waiting | Status::Failing { .. } | Status::Denied) => {
+        (None, Status::Works) => (Tone::Bad, "no leader: nobody holds the Lease".to_owned()),
+        (Some(leader), Status::Waiting | Status::Failing { .. } | Status::Denied) => {
+            let (holder, ago) = (leader.held.host(), age(now.duration_since(leader.read)));
+            (Tone::Plain, format!("leader: unknown, {ago} ago it was {holder}"))
+        }
+        (None, Status::Waiting | Status::Failing { .. } | Status::Denied) => {
             (Tone::Plain, "leader: unknown".to_owned())
         }
     };
-    let pods = match state.pods {
-        // It runs outside of the cluster, or under labels that are not the chart's.
+    let pods = match state.pods.filter(|_| state.is_current(Source::Pods)) {
+        // It is not known now, or nodegate runs outside of the cluster, or under labels that are not the chart's.
         None | Some((_, 0)) => (Tone::Plain, String::new()),
         Some((ready, all)) if ready == all => (Tone::Good, format!(", {ready} of {all} replicas ready")),
         Some((ready, all)) => (Tone::Bad, format!(", {ready} of {all} replicas ready")),
@@ -102,19 +112,21 @@ fn leader(canvas: &mut Canvas<'_>, y: u16, state: &State, now: Timestamp) {
 }
 
 fn policies(canvas: &mut Canvas<'_>, y: u16, state: &State) {
-    let policies = match &state.policies {
-        None => "policies in force: unknown".to_owned(),
-        Some(names) => format!("policies in force: {}", names[..names.len().min(NAMED)].join(", ")),
+    let (tone, policies) = match &state.published.policies {
+        Policies::Unknown => (Tone::Plain, "policies in force: unknown".to_owned()),
+        Policies::Garbled(why) => (Tone::Bad, format!("policies in force: unknown, {why}")),
+        Policies::Named(names) => {
+            (Tone::Plain, format!("policies in force: {}", names[..names.len().min(NAMED)].join(", ")))
+        }
     };
-    canvas.put((0, y), u16::MAX, &policies, Tone::Plain);
+    canvas.put((0, y), u16::MAX, &policies, tone);
 }
 
 /// What cannot be read or is not done, and why.
 fn problems(state: &State, now: Timestamp) -> Vec<(Tone, String)> {
     let names = |sources: &[Source]| sources.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ");
     let mut problems = Vec::new();
-    let failures = state.failures().into_iter();
-    if let Some((why, (since, sources))) = failures.max_by_key(|(_, (_, sources))| sources.len()) {
+    if let Some((sources, since, why)) = state.failing() {
         let since = age(now.duration_since(since));
         problems.push((Tone::Bad, format!("cannot read {} for {since}: {why}", names(&sources))));
     }
@@ -127,11 +139,12 @@ fn problems(state: &State, now: Timestamp) -> Vec<(Tone, String)> {
     if !not_watched.is_empty() {
         problems.push((Tone::Notice, format!("no right to watch {}: listed now and then", names(&not_watched))));
     }
-    if let Some(why) = &state.withheld.held_back {
+    let withheld = &state.published.withheld;
+    if let Some(why) = &withheld.held_back {
         problems.push((Tone::Bad, format!("removals are held back: {why}")));
     }
-    if state.withheld.left_alone > 0 {
-        let keys = counted(state.withheld.left_alone, "key is", "keys are");
+    if withheld.left_alone > 0 {
+        let keys = counted(withheld.left_alone, "key is", "keys are");
         problems.push((Tone::Notice, format!("{keys} not repaired anymore, because others kept reverting")));
     }
     problems

@@ -6,6 +6,7 @@ mod feed;
 mod header;
 mod news;
 mod node_object;
+mod replicas;
 mod rows;
 mod sources;
 mod state;
@@ -113,9 +114,9 @@ fn follow(client: &Client, place: &ClusterTarget, served: &ServedArgs, teller: &
     let (client, _, teller) = all();
     sources.spawn_local(sources::events(client, teller));
     let (client, namespace, teller) = all();
-    sources.spawn_local(async move { sources::lease(client, &namespace, teller).await });
+    sources.spawn_local(async move { replicas::lease(client, &namespace, teller).await });
     let (client, namespace, teller) = all();
-    sources.spawn_local(async move { sources::pods(client, &namespace, teller).await });
+    sources.spawn_local(async move { replicas::pods(client, &namespace, teller).await });
     let (client, _, teller) = all();
     sources.spawn_local(survey::keep(client, place.clone(), served.clone(), teller));
     sources
@@ -151,7 +152,11 @@ async fn show(
                 Some(Err(error)) => return Err(error).context("could not read from the terminal"),
                 None => return Ok(()),
             },
-            _ = ticks.tick() => screen.draw(|buffer| draw::draw(buffer, place, &state, &view, Timestamp::now()))?,
+            _ = ticks.tick() => {
+                let mut rooms = view.rooms;
+                screen.draw(|buffer| rooms = draw::draw(buffer, place, &state, &view, Timestamp::now()))?;
+                view.fit(rooms, &state);
+            }
             Some(ended) = sources.join_next() => ended.context("a part of the view has failed; please report this bug")?,
             count = news.recv_many(&mut batch, WAITING_MAX) => {
                 if count == 0 {

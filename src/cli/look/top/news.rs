@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use nodegate_controller::leader::Held;
 use nodegate_policy::api::state::Change;
 
 /// Where news comes from.
@@ -61,6 +62,8 @@ pub(super) enum News {
     Failed(Source, Failure),
     /// The source may be listed, but not watched, so it is listed again and again.
     NotWatched(Source),
+    /// The source may be watched again.
+    Watched(Source),
     /// A node as it is now.
     Node(Node),
     /// A node was deleted.
@@ -69,12 +72,12 @@ pub(super) enum News {
     Record(Sight, Record),
     /// A record was deleted.
     RecordGone(String),
-    /// The names of the policies in force.
-    Policies(Vec<String>),
-    /// What the leader does not write.
-    Withheld(Withheld),
+    /// What the leader publishes, as it is now.
+    Published(Published),
     /// An event that nodegate published.
     Event(Sight, Told),
+    /// An event was deleted.
+    EventGone(String),
     /// Who holds the Lease; `None` if nobody does.
     Lease(Option<Held>),
     /// How many pods of nodegate are ready, and how many there are.
@@ -117,6 +120,25 @@ pub(super) struct Record {
     pub(super) changes: Vec<Change>,
 }
 
+/// What the leader publishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Published {
+    pub(super) policies: Policies,
+    pub(super) withheld: Withheld,
+}
+
+/// Which policies are in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Policies {
+    /// Nobody has published them.
+    #[default]
+    Unknown,
+    /// What is published cannot be read, for this reason.
+    Garbled(String),
+    /// Those with these names.
+    Named(Vec<String>),
+}
+
 /// What the leader does not write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Withheld {
@@ -129,7 +151,9 @@ pub(super) struct Withheld {
 /// An event that nodegate published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
-    /// When it happened last.
+    /// The name of the event.
+    pub(super) event: String,
+    /// When it happened last, as whoever wrote it says.
     pub(super) time: Timestamp,
     /// What it is about: the name of a node, or `KIND/NAME`.
     pub(super) about: String,
@@ -138,23 +162,13 @@ pub(super) struct Told {
     pub(super) is_warning: bool,
 }
 
-/// The Lease, as its holder wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) holder: String,
-    /// Since when it has held the Lease.
-    pub(super) since: Option<Timestamp>,
-    /// When it renewed the Lease, by its own clock.
-    pub(super) renewed: Option<Timestamp>,
-    /// For how many seconds the Lease is valid.
-    pub(super) seconds: i64,
-}
-
 /// What a pass over all nodes has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
-    /// How many nodes differ from what they should have, and do not wait.
+    /// How many nodes differ from what they should have.
     pub(super) drifting: usize,
+    /// How many nodes cannot be read, so that it is unknown whether they do.
+    pub(super) unreadable: usize,
     /// The first of them by name, with what differs.
     pub(super) drift: Vec<(String, String)>,
     /// Why nodes with the pending taint wait, by node.

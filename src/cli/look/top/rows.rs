@@ -18,7 +18,8 @@ struct Noted<'a> {
 /// The rows of those changes of a node that are news, the oldest first. Changes of one kind, by one writer, at one time are one
 /// row.
 ///
-/// Left out is what the node itself shows sooner: that it was deleted, and its pending taint.
+/// Left out is what the node itself shows sooner: that it was deleted, and that nodegate added or removed its pending taint.
+/// That somebody else removed it is shown: the node does not say who.
 pub(super) fn of_history(
     node: &str,
     history: &[Change],
@@ -26,7 +27,11 @@ pub(super) fn of_history(
     (pending, now): (&PendingTaints, Timestamp),
 ) -> Vec<Row> {
     let is_pending = |change: &Change| pending.all().iter().any(|id| id.to_string() == change.key);
-    let is_shown = |change: &Change| change.how() != How::Deleted && (change.field != "taint" || !is_pending(change));
+    let is_own = |change: &Change| matches!(change.how(), How::Admission | How::Controller);
+    let is_shown = |change: &Change| match change.field.as_str() {
+        "taint" => !is_pending(change) || !is_own(change),
+        _ => change.how() != How::Deleted,
+    };
     let all = history.iter().enumerate().filter(|(_, change)| is_news(change) && is_shown(change));
     let all: Vec<Noted<'_>> = all.map(|(at, change)| noted(node, change, &history[..at])).collect();
     let rows = all.chunk_by(are_one).filter_map(|together| {

@@ -1,43 +1,45 @@
-//! Follows what the API server has: nodes, records, events, the Lease, and nodegate's pods.
+//! Follows what can be watched: nodes, records and events.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event as Reported, Pod};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Event as Reported};
+use kube::api::{ListParams, WatchParams};
 use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{sleep, timeout};
 
-use super::news::{Failure, Held, News, Record, Sight, Source, Told, Withheld};
+use super::news::{Failure, News, Policies, Published, Record, Sight, Source, Told, Withheld};
 use super::node_object::NodeObject;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::object_watch::watch_objects;
 use nodegate_base::pages::next_page;
 use nodegate_base::telemetry::brief;
-use nodegate_controller::leader::LEASE;
 use nodegate_controller::tell::{observed, published};
 use nodegate_policy::PendingTaints;
 use nodegate_policy::api::state::SavedState;
 use nodegate_stores::state::{NAME_PREFIX, STATE_KEY, is_record};
 
-/// The pods of nodegate, as the chart labels them.
-const PODS: &str = "app.kubernetes.io/name=nodegate";
 /// The namespace of events about objects without a namespace.
 const EVENTS_NAMESPACE: &str = "default";
 /// Number of objects in one page of a list.
 const PAGE: u32 = 100;
 /// The shortest pause between two listings of what cannot be watched.
-const PAUSE: Duration = Duration::from_secs(10);
+pub(super) const PAUSE: Duration = Duration::from_secs(10);
 /// How much longer the pause is than the listing took: in large clusters listings are expensive.
 const PAUSE_FACTOR: u32 = 20;
-/// Timeout of a request for pods.
-const ANSWER: Duration = Duration::from_secs(10);
+/// After how many listings somebody who was not allowed to watch tries it again.
+const LISTINGS: u32 = 6;
+/// Timeout of a request whose answer is small.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
+/// Timeout of a request for a page of a list.
+const PAGE_ANSWER: Duration = Duration::from_secs(30);
+/// How long a watch lasts, in seconds. A connection that is gone without a word is noticed a few seconds later.
+const WATCH_SECONDS: u32 = 60;
 
 /// The pause after a listing that took this long.
 pub(super) fn pause(took: Duration) -> Duration {
@@ -72,11 +74,13 @@ pub(super) async fn records(client: Client, namespace: &str, teller: Teller) {
 fn record(sight: Sight, map: ConfigMap) -> Vec<News> {
     let name = map.name_any();
     if name == published::NAME {
-        let policies = published::read_from(&map).map(|policies| News::Policies(policies.names));
-        let withheld = observed::read_from(&map).map(|observed| {
-            News::Withheld(Withheld { left_alone: observed.left_alone.len(), held_back: observed.held_back })
-        });
-        return policies.into_iter().chain(withheld).collect();
+        let policies = match published::read_from(&map) {
+            Ok(policies) => policies.map_or(Policies::Unknown, |policies| Policies::Named(policies.names)),
+            Err(error) => Policies::Garbled(brief(error)),
+        };
+        let observed = observed::read_from(&map).unwrap_or_default();
+        let withheld = Withheld { left_alone: observed.left_alone.len(), held_back: observed.held_back };
+        return vec![News::Published(Published { policies, withheld })];
     }
     let text = map.data.as_ref().and_then(|data| data.get(STATE_KEY)).filter(|_| name.starts_with(NAME_PREFIX));
     let state = text.and_then(|text| serde_json::from_str::<SavedState>(text).ok());
@@ -88,13 +92,13 @@ fn record(sight: Sight, map: ConfigMap) -> Vec<News> {
 pub(super) async fn events(client: Client, teller: Teller) {
     let api: Api<Reported> = Api::namespaced(client, EVENTS_NAMESPACE);
     let config = Config::default().fields("reportingComponent=nodegate");
-    // The API server drops events after an hour, which is no news.
-    let gone = |_: Reported| None;
+    let gone = |event: Reported| Some(News::EventGone(event.name_any()));
     let read = |sight: Sight, event: Reported| told(event).map(|told| News::Event(sight, told)).into_iter().collect();
     follow(api, config, (Source::Events, &teller), (&read, &gone)).await;
 }
 
 fn told(event: Reported) -> Option<Told> {
+    let named = event.name_any();
     let Reported { series, event_time, last_timestamp, involved_object: about, reason, message, type_, .. } = event;
     let last = series.and_then(|series| series.last_observed_time);
     let time = last.or(event_time).map(|time| time.0).or(last_timestamp.map(|time| time.0))?;
@@ -104,57 +108,44 @@ fn told(event: Reported) -> Option<Told> {
         Some(kind) => format!("{kind}/{name}"),
     };
     let is_warning = type_.as_deref() == Some("Warning");
-    Some(Told { time, about, reason: reason.unwrap_or_default(), note: message.unwrap_or_default(), is_warning })
-}
-
-/// Follows the Lease.
-pub(super) async fn lease(client: Client, namespace: &str, teller: Teller) {
-    let config = Config::default().fields(&format!("metadata.name={LEASE}"));
-    let read = |_: Sight, lease: Lease| vec![News::Lease(held(lease))];
-    let gone = |_: Lease| Some(News::Lease(None));
-    follow(Api::namespaced(client, namespace), config, (Source::Lease, &teller), (&read, &gone)).await;
-}
-
-fn held(lease: Lease) -> Option<Held> {
-    let spec = lease.spec?;
-    let holder = spec.holder_identity.filter(|holder| !holder.is_empty())?;
-    let time = |time: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>| time.map(|time| time.0);
-    let seconds = spec.lease_duration_seconds.filter(|seconds| (1..=3600).contains(seconds)).unwrap_or(15);
-    Some(Held { holder, since: time(spec.acquire_time), renewed: time(spec.renew_time), seconds: seconds.into() })
-}
-
-/// Counts nodegate's pods, again and again.
-pub(super) async fn pods(client: Client, namespace: &str, teller: Teller) {
-    let api: Api<Pod> = Api::namespaced(client, namespace);
-    loop {
-        let listed = timeout(ANSWER, api.list(&ListParams::default().labels(PODS))).await;
-        let news = match listed {
-            Ok(Ok(pods)) => News::Pods(pods.items.iter().filter(|pod| is_ready(pod)).count(), pods.items.len()),
-            Ok(Err(error)) => News::Failed(Source::Pods, failure(&error)),
-            Err(_) => News::Failed(Source::Pods, Failure::Other(format!("no answer in {} s", ANSWER.as_secs()))),
-        };
-        teller.tell(news).await;
-        sleep(PAUSE).await;
-    }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let (reason, note) = (reason.unwrap_or_default(), message.unwrap_or_default());
+    Some(Told { event: named, time, about, reason, note, is_warning })
 }
 
 /// What an object tells, and what its deletion tells.
 type Reading<'r, K> = (&'r dyn Fn(Sight, K) -> Vec<News>, &'r dyn Fn(K) -> Option<News>);
 
-/// Watches objects. If the user may not watch them, lists them again and again.
+/// Watches objects. While the user may not watch them, lists them again and again.
 async fn follow<K>(api: Api<K>, config: Config, (source, teller): (Source, &Teller), reading: Reading<'_, K>)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut events = watch_objects(api.clone(), config.clone().page_size(PAGE)).boxed();
-    while let Some(event) = events.next().await {
+    loop {
+        watch(&api, &config, (source, teller), reading).await;
+        teller.tell(News::NotWatched(source)).await;
+        list_often(&api, &config, (source, teller), reading).await;
+        teller.tell(News::Watched(source)).await;
+    }
+}
+
+/// Watches objects until the user may not.
+async fn watch<K>(api: &Api<K>, config: &Config, (source, teller): (Source, &Teller), reading: Reading<'_, K>)
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let begin = || watch_objects(api.clone(), config.clone().page_size(PAGE).timeout(WATCH_SECONDS)).boxed();
+    let (mut events, mut is_listing) = (begin(), false);
+    loop {
+        let next = if is_listing { timeout(PAGE_ANSWER, events.next()).await } else { Ok(events.next().await) };
+        let Ok(next) = next else {
+            teller.tell(News::Failed(source, no_answer(PAGE_ANSWER))).await;
+            (events, is_listing) = (begin(), false);
+            continue;
+        };
+        let Some(event) = next else { return };
+        is_listing = matches!(event, Ok(Event::Init | Event::InitApply(_)));
         match event {
-            Err(error) if is_not_watched(&error) => break,
+            Err(error) if is_not_watched(&error) => return,
             Err(error) => {
                 let failure = match status(&error) {
                     Some(403) => Failure::Denied,
@@ -166,12 +157,36 @@ where
             Ok(event) => tell_event(event, source, teller, reading).await,
         }
     }
-    drop(events);
-    teller.tell(News::NotWatched(source)).await;
+}
+
+/// Lists objects again and again, until the user may watch them.
+async fn list_often<K>(api: &Api<K>, config: &Config, told: (Source, &Teller), reading: Reading<'_, K>)
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
     loop {
-        let begun = Instant::now();
-        sleep(pause(list(&api, &config, (source, teller), reading).await.unwrap_or_else(|| begun.elapsed()))).await;
+        for left in (0..LISTINGS).rev() {
+            let begun = Instant::now();
+            let listed = list(api, config, told, reading).await;
+            let took = listed.as_ref().map_or_else(|| begun.elapsed(), |(took, _)| *took);
+            sleep(pause(took)).await;
+            if let (0, Some((_, version))) = (left, listed)
+                && may_watch(api, config, &version).await
+            {
+                return;
+            }
+        }
     }
+}
+
+/// Whether the API server begins a watch.
+async fn may_watch<K>(api: &Api<K>, config: &Config, version: &str) -> bool
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut parameters = WatchParams::default().timeout(1);
+    parameters.field_selector.clone_from(&config.field_selector);
+    answered(ANSWER, api.watch(&parameters, version)).await.is_ok()
 }
 
 async fn tell_event<K>(event: Event<K>, source: Source, teller: &Teller, (read, gone): Reading<'_, K>) {
@@ -187,38 +202,55 @@ async fn tell_event<K>(event: Event<K>, source: Source, teller: &Teller, (read, 
     }
 }
 
-/// Lists objects once. Returns how long it took, without the time in which what was listed was told; `None` if it failed.
+/// Lists objects once. Returns how long it took, without the time in which what was listed was told, and the version that a
+/// watch continues from; `None` if it failed.
 async fn list<K>(
     api: &Api<K>,
     config: &Config,
     (source, teller): (Source, &Teller),
     reading: Reading<'_, K>,
-) -> Option<Duration>
+) -> Option<(Duration, String)>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let mut page = ListParams::default().limit(PAGE);
     page.field_selector.clone_from(&config.field_selector);
-    let mut took = Duration::ZERO;
+    let (mut took, mut version) = (Duration::ZERO, None);
     tell_event(Event::<K>::Init, source, teller, reading).await;
     let mut next = Some(page);
     while let Some(page) = next {
         let begun = Instant::now();
-        let listed = match api.list(&page).await {
+        let listed = match answered(PAGE_ANSWER, api.list(&page)).await {
             Ok(listed) => listed,
-            Err(error) => {
-                teller.tell(News::Failed(source, failure(&error))).await;
+            Err(failure) => {
+                teller.tell(News::Failed(source, failure)).await;
                 return None;
             }
         };
         took += begun.elapsed();
+        version = version.or(listed.metadata.resource_version.clone());
         next = next_page(page, &listed.metadata);
         for object in listed.items {
             tell_event(Event::InitApply(object), source, teller, reading).await;
         }
     }
     tell_event(Event::<K>::InitDone, source, teller, reading).await;
-    Some(took)
+    Some((took, version.unwrap_or_default()))
+}
+
+/// The answer to a request, which fails if there is none in time.
+pub(super) async fn answered<T>(
+    within: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Failure> {
+    match timeout(within, request).await {
+        Ok(answer) => answer.map_err(|error| failure(&error)),
+        Err(_) => Err(no_answer(within)),
+    }
+}
+
+fn no_answer(within: Duration) -> Failure {
+    Failure::Other(format!("no answer in {} s", within.as_secs()))
 }
 
 fn failure(error: &kube::Error) -> Failure {

@@ -1,13 +1,16 @@
 //! What is known of the cluster: a function of the news and the time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::feed::{Feed, ROWS_MAX, Row, What};
-use super::news::{Failure, Held, News, Node, Record, Sight, Source, Survey, Told, Withheld};
+use super::news::{Failure, News, Node, Published, Record, Sight, Source, Survey, Told};
 use super::rows;
+use nodegate_controller::leader::Held;
+use nodegate_controller::tell::published;
 use nodegate_policy::PendingTaints;
 use nodegate_policy::api::state::Change;
 
@@ -43,11 +46,23 @@ pub(super) struct Seen {
     joined: Option<Timestamp>,
 }
 
-/// Who holds the Lease, and since when its last renewal is known.
+/// Who holds the Lease, as it was read last.
 #[derive(Debug)]
 pub(super) struct Leader {
     pub(super) held: Held,
-    pub(super) renewed: Timestamp,
+    /// When it was read last.
+    pub(super) read: Timestamp,
+    /// When it was read first with this renewal, without a failure since.
+    renewed: Timestamp,
+}
+
+impl Leader {
+    /// For how long it has been seen not to be renewed, if that is longer than it is valid.
+    pub(super) fn silence(&self) -> Option<SignedDuration> {
+        let silence = self.read.duration_since(self.renewed);
+        // Negative if the clock was set back.
+        Duration::try_from(silence).is_ok_and(|silence| silence > self.held.valid_for()).then_some(silence)
+    }
 }
 
 /// What is known.
@@ -56,8 +71,7 @@ pub(super) struct State {
     pub(super) nodes: HashMap<Arc<str>, Seen>,
     pub(super) feed: Feed,
     pub(super) leader: Option<Leader>,
-    pub(super) policies: Option<Vec<String>>,
-    pub(super) withheld: Withheld,
+    pub(super) published: Published,
     /// How many pods of nodegate are ready, and how many there are.
     pub(super) pods: Option<(usize, usize)>,
     pub(super) survey: Option<(Timestamp, Survey)>,
@@ -70,9 +84,9 @@ pub(super) struct State {
     naming: HashMap<Source, HashSet<String>>,
     /// The last change of each record that was shown, by the record's ConfigMap.
     shown: HashMap<String, u64>,
-    /// When the newest event happened, and the newest one before the listing under way.
-    newest_event: Option<Timestamp>,
-    newest_before: Option<Timestamp>,
+    /// When each event happened last, by its name. Its time alone does not say whether it is new: whoever may create events
+    /// chooses it.
+    told: HashMap<String, Timestamp>,
     /// Rows of the first listing, which has no order.
     early: Vec<Row>,
     pending: PendingTaints,
@@ -86,8 +100,7 @@ impl State {
             nodes: HashMap::new(),
             feed: Feed::default(),
             leader: None,
-            policies: None,
-            withheld: Withheld::default(),
+            published: Published::default(),
             pods: None,
             survey: None,
             statuses: HashMap::new(),
@@ -95,8 +108,7 @@ impl State {
             listed: HashSet::new(),
             naming: HashMap::new(),
             shown: HashMap::new(),
-            newest_event: None,
-            newest_before: None,
+            told: HashMap::new(),
             early: Vec::new(),
             pending,
             started: now,
@@ -127,34 +139,26 @@ impl State {
         survey.waiting.get(node).map(String::as_str)
     }
 
-    /// For how long the leader has not renewed the Lease, if that is longer than the Lease is valid.
-    pub(super) fn silent_for(&self, now: Timestamp) -> Option<SignedDuration> {
-        let leader = self.leader.as_ref()?;
-        let silent = now.duration_since(leader.renewed);
-        (silent > SignedDuration::from_secs(leader.held.seconds)).then_some(silent)
-    }
-
     /// Takes a piece of news.
     pub(super) fn apply(&mut self, news: News, now: Timestamp) {
         match news {
-            News::Begins(source) => {
-                self.naming.insert(source, HashSet::new());
-                self.newest_before = self.newest_event;
-            }
+            News::Begins(source) => drop(self.naming.insert(source, HashSet::new())),
             News::Listed(source) => self.is_complete(source, now),
             News::Failed(source, failure) => self.failed(source, failure, now),
             News::NotWatched(source) => drop(self.not_watched.insert(source)),
+            News::Watched(source) => drop(self.not_watched.remove(&source)),
             News::Node(node) => self.node(node, now),
             News::NodeGone(name) => self.node_gone(&name, now),
             News::Record(sight, record) => self.record(sight, &record, now),
+            News::RecordGone(config_map) if config_map == published::NAME => self.published = Published::default(),
             News::RecordGone(config_map) => drop(self.shown.remove(&config_map)),
-            News::Policies(names) => self.policies = Some(names),
-            News::Withheld(withheld) => self.withheld = withheld,
-            News::Event(sight, told) => self.event(sight, told),
-            News::Lease(held) => {
-                self.works(Source::Lease);
-                self.lease(held, now);
+            News::Published(published) => {
+                self.named(Source::Records, published::NAME);
+                self.published = published;
             }
+            News::Event(sight, told) => self.event(sight, told, now),
+            News::EventGone(event) => drop(self.told.remove(&event)),
+            News::Lease(held) => self.lease(held, now),
             News::Pods(ready, all) => {
                 self.works(Source::Pods);
                 self.pods = Some((ready, all));
@@ -193,15 +197,26 @@ impl State {
                     self.node_gone(&name, now);
                 }
             }
-            Source::Records => self.shown.retain(|config_map, _| named.contains(config_map)),
-            Source::Events | Source::Lease | Source::Pods | Source::Survey => {}
+            Source::Records => {
+                self.shown.retain(|config_map, _| named.contains(config_map));
+                if !named.contains(published::NAME) {
+                    self.published = Published::default();
+                }
+            }
+            Source::Events => self.told.retain(|event, _| named.contains(event)),
+            Source::Lease | Source::Pods | Source::Survey => {}
         }
         let is_first = self.listed.insert(source);
         if is_first && !self.early.is_empty() {
-            let mut early = std::mem::take(&mut self.early);
-            early.sort_by_key(|row| row.time);
-            early.into_iter().for_each(|row| self.feed.add(row));
-            self.feed.sort();
+            self.feed.merge(std::mem::take(&mut self.early));
+        }
+    }
+
+    /// An object was told of: the listing under way names it, or else the source works.
+    fn named(&mut self, source: Source, name: &str) {
+        match self.naming.get_mut(&source) {
+            Some(named) => drop(named.insert(name.to_owned())),
+            None => self.works(source),
         }
     }
 
@@ -220,10 +235,7 @@ impl State {
 
     fn node(&mut self, node: Node, now: Timestamp) {
         let is_new = self.is_listed(Source::Nodes);
-        match self.naming.get_mut(&Source::Nodes) {
-            Some(named) => drop(named.insert(node.name.to_string())),
-            None => self.works(Source::Nodes),
-        }
+        self.named(Source::Nodes, &node.name);
         let name = node.name.clone();
         let before = self.nodes.get(&name).filter(|seen| seen.node.uid == node.uid);
         let joined = before.map_or_else(|| is_new.then_some(now), |seen| seen.joined);
@@ -258,10 +270,7 @@ impl State {
 
     fn record(&mut self, sight: Sight, record: &Record, now: Timestamp) {
         let Record { config_map, node, changes } = record;
-        match self.naming.get_mut(&Source::Records) {
-            Some(named) => drop(named.insert(config_map.clone())),
-            None => self.works(Source::Records),
-        }
+        self.named(Source::Records, config_map);
         let newest = changes.iter().map(|change| change.id).max().unwrap_or_default();
         let shown = self.shown.insert(config_map.clone(), newest);
         let is_first = !self.is_listed(Source::Records);
@@ -276,26 +285,27 @@ impl State {
         }
     }
 
-    fn event(&mut self, sight: Sight, told: Told) {
-        if !self.naming.contains_key(&Source::Events) {
-            self.works(Source::Events);
-        }
+    fn event(&mut self, sight: Sight, told: Told, now: Timestamp) {
+        self.named(Source::Events, &told.event);
         let recent = self.started.checked_sub(RECENT).ok();
-        let is_news = sight == Sight::Changed || Some(told.time) > recent.max(self.newest_before);
-        self.newest_event = self.newest_event.max(Some(told.time));
+        let is_new = self.told.insert(told.event, told.time) != Some(told.time);
+        let is_news = is_new && (sight == Sight::Changed || Some(told.time) >= recent);
         let has_records = matches!(self.status(Source::Records), Status::Works | Status::Waiting);
         if !is_news || (has_records && TOLD_OTHERWISE.contains(&&*told.reason)) {
             return;
         }
         let what = if told.is_warning { What::Warning } else { What::Told };
-        let row = Row::new(told.time, &told.about, what, format!("{}: {}", told.reason, told.note));
+        let row = Row::new(told.time.min(now), &told.about, what, format!("{}: {}", told.reason, told.note));
         self.add(sight, Source::Events, row);
     }
 
     fn lease(&mut self, held: Option<Held>, now: Timestamp) {
+        // While it could not be read, its holder could not renew it either, or has done so unseen.
+        let was_read = self.is_current(Source::Lease);
+        self.works(Source::Lease);
         self.leader = held.map(|held| {
-            let same = self.leader.as_ref().filter(|leader| leader.held == held);
-            Leader { renewed: same.map_or(now, |leader| leader.renewed), held }
+            let same = self.leader.as_ref().filter(|leader| was_read && leader.held == held);
+            Leader { renewed: same.map_or(now, |leader| leader.renewed), read: now, held }
         });
     }
 
@@ -304,17 +314,19 @@ impl State {
         (self.nodes.len(), self.nodes.values().filter(|seen| seen.node.is_ready).count())
     }
 
-    /// Why sources fail, those that fail for the same reason together.
-    pub(super) fn failures(&self) -> BTreeMap<&str, (Timestamp, Vec<Source>)> {
-        let mut failures: BTreeMap<&str, (Timestamp, Vec<Source>)> = BTreeMap::new();
-        for source in Source::ALL {
-            if let Status::Failing { since, why } = self.status(source) {
-                let (first, all) = failures.entry(why).or_insert((*since, Vec::new()));
-                *first = (*first).min(*since);
-                all.push(source);
-            }
+    /// The sources that fail, with since when and why the first of them does. The others may fail for other reasons.
+    pub(super) fn failing(&self) -> Option<(Vec<Source>, Timestamp, &str)> {
+        let is_failing = |source: &Source| matches!(self.status(*source), Status::Failing { .. });
+        let failing: Vec<Source> = Source::ALL.into_iter().filter(is_failing).collect();
+        match self.status(*failing.first()?) {
+            Status::Failing { since, why } => Some((failing, *since, why)),
+            Status::Waiting | Status::Works | Status::Denied => None,
         }
-        failures
+    }
+
+    /// Whether what is known of a source is what it says now.
+    pub(super) fn is_current(&self, source: Source) -> bool {
+        *self.status(source) == Status::Works
     }
 
     /// The sources that the user may not read.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use kube::Client;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::news::{Failure, News, Source, Survey};
 use super::sources::{Teller, pause};
@@ -17,12 +17,15 @@ use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use nodegate_base::kube_error::with_context;
 use nodegate_base::telemetry::brief;
 use nodegate_base::text::{counted, cut};
-use nodegate_policy::{PendingTaints, PolicySet, plan_reconcile};
+use nodegate_controller::Unreadable;
+use nodegate_policy::{PendingTaints, PolicySet};
 
 /// How many nodes of each list are kept.
 const NODES_MAX: usize = 1000;
 /// The shortest pause between two passes, each of which reads all nodes and records.
 const PAUSE: Duration = Duration::from_secs(30);
+/// The longest time that a pass may take. A request whose connection is gone has no end of its own.
+const PASS_MAX: Duration = Duration::from_secs(300);
 /// How many changes of a node are named.
 const NAMED: usize = 3;
 /// Maximum length of the text of a change, in bytes.
@@ -32,9 +35,13 @@ const TEXT_MAX: usize = 256;
 pub(super) async fn keep(client: Client, place: ClusterTarget, served: ServedArgs, teller: Teller) {
     loop {
         let begun = Instant::now();
-        let news = match look(&client, &place, &served).await {
-            Ok(survey) => News::Survey(survey),
-            Err(error) => {
+        let news = match timeout(PASS_MAX, look(&client, &place, &served)).await {
+            Ok(Ok(survey)) => News::Survey(survey),
+            Err(_) => {
+                let why = format!("a comparison of all nodes was not done in {} min", PASS_MAX.as_secs() / 60);
+                News::Failed(Source::Survey, Failure::Other(why))
+            }
+            Ok(Err(error)) => {
                 let denied = matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403);
                 let failure = if denied { Failure::Denied } else { Failure::Other(brief(with_context(&error))) };
                 News::Failed(Source::Survey, failure)
@@ -56,10 +63,7 @@ async fn look(client: &Client, place: &ClusterTarget, served: &ServedArgs) -> an
     let known = Known { set: &set, identity: served.identity, configuration: &served.configuration };
     let mut survey = Survey::default();
     known_node::each(client, place, &known, |node| {
-        // What cannot be read is reported by `report`.
-        if let Ok(node) = node {
-            add(&mut survey, &set, &node, &pending);
-        }
+        add(&mut survey, &set, node, &pending);
         Ok(())
     })
     .await?;
@@ -67,13 +71,20 @@ async fn look(client: &Client, place: &ClusterTarget, served: &ServedArgs) -> an
     Ok(survey)
 }
 
-fn add(survey: &mut Survey, set: &PolicySet, node: &KnownNode, pending: &PendingTaints) {
-    let Ok(facts) = node.facts() else { return };
+/// Adds a node: whether it drifts, and, if it has the pending taint, why it waits.
+pub(super) fn add(survey: &mut Survey, set: &PolicySet, node: Result<KnownNode, Unreadable>, pending: &PendingTaints) {
+    // `report` says why.
+    let Ok(node) = node else {
+        survey.unreadable += 1;
+        return;
+    };
+    let Ok(facts) = node.facts() else {
+        survey.unreadable += 1;
+        return;
+    };
     let stored = node.stored(&facts, pending);
-    let plan = plan_reconcile(set, &stored);
-    let change = plan.change(|_| true, |_, _| false);
-    let changes = decided::of_stored(&stored, &plan, change.as_ref(), None).changes;
-    let texts = named(changes.iter().map(with_rule));
+    let (plan, planned) = decided::drift(set, &stored);
+    let texts = named(planned.changes.iter().map(with_rule));
     let name = node.node.name();
     if pending.on(&facts).next().is_some() {
         let gates = plan.decision.gates.iter().map(|gate| format!("{} at {}", gate.missing.join(", "), gate.id));
@@ -86,7 +97,8 @@ fn add(survey: &mut Survey, set: &PolicySet, node: &KnownNode, pending: &Pending
         if survey.waiting.len() < NODES_MAX {
             survey.waiting.insert(name.to_owned(), why);
         }
-    } else if !changes.is_empty() {
+    }
+    if !planned.changes.is_empty() {
         survey.drifting += 1;
         if survey.drift.len() < NODES_MAX {
             survey.drift.push((name.to_owned(), texts));

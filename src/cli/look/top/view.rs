@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::feed::Row;
+use super::feed::{Feed, Row};
 use super::news::Node;
 use super::state::State;
 
@@ -10,6 +10,9 @@ use super::state::State;
 const FILTER_MAX: usize = 64;
 /// How many rows a page is.
 const PAGE: usize = 10;
+
+/// A number for each list.
+pub(super) type OfLists = [usize; 3];
 
 /// A list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +40,11 @@ pub(super) enum Next {
 pub(super) struct View {
     /// The list that has the most room, and that keys scroll.
     pub(super) list: List,
-    pub(super) scrolled: [usize; 3],
-    /// How many rows of the feed are shown, while it stands still.
-    pub(super) still: Option<u64>,
+    pub(super) scrolled: OfLists,
+    /// How many rows each list had on the screen.
+    pub(super) rooms: OfLists,
+    /// The feed as it was when it began to stand still, while it does. Of the one that goes on, rows are dropped.
+    pub(super) still: Option<Feed>,
     pub(super) is_paused: bool,
     /// A part of a node's name or of a text.
     pub(super) filter: String,
@@ -51,9 +56,19 @@ pub(super) struct View {
 }
 
 impl View {
-    /// How far a list is scrolled.
-    pub(super) fn scrolled(&self, list: List) -> usize {
-        self.scrolled[list as usize]
+    /// How far a list of this length is scrolled on a screen that has `room` for it. It may have become shorter.
+    pub(super) fn scrolled(&self, list: List, length: usize, room: usize) -> usize {
+        self.scrolled[list as usize].min(furthest(length, room))
+    }
+
+    /// Takes how many rows each list has on the screen. No list stays scrolled beyond its end.
+    pub(super) fn fit(&mut self, rooms: OfLists, state: &State) {
+        self.rooms = rooms;
+        for list in List::ALL {
+            let room = rooms[list as usize];
+            self.scrolled[list as usize] = self.scrolled(list, self.length(list, state), room);
+        }
+        self.settle(state);
     }
 
     /// The nodes that wait and that the filter leaves, the newest first.
@@ -70,14 +85,28 @@ impl View {
     }
 
     /// The rows of the feed that the filter leaves, the newest first.
-    pub(super) fn feed<'s>(&self, state: &'s State) -> Vec<&'s Row> {
-        let rows = state.feed.until(self.still.unwrap_or_else(|| state.feed.count()));
+    pub(super) fn feed<'s>(&'s self, state: &'s State) -> Vec<&'s Row> {
+        let rows = self.shown(state).rows();
         rows.filter(|row| self.fits(&[&row.about, row.what.word(), &row.text])).collect()
+    }
+
+    /// The feed that is shown.
+    pub(super) fn shown<'s>(&'s self, state: &'s State) -> &'s Feed {
+        self.still.as_ref().unwrap_or(&state.feed)
     }
 
     /// How many rows of the feed came since it stands still.
     pub(super) fn unseen(&self, state: &State) -> u64 {
-        self.still.map_or(0, |still| state.feed.count() - still)
+        state.feed.count() - self.shown(state).count()
+    }
+
+    /// How many rows a list has.
+    pub(super) fn length(&self, list: List, state: &State) -> usize {
+        match list {
+            List::Waiting => self.waiting(state).len(),
+            List::Drift => self.drift(state).len(),
+            List::Feed => self.feed(state).len(),
+        }
     }
 
     fn fits(&self, texts: &[&str]) -> bool {
@@ -93,7 +122,7 @@ impl View {
             (Some(_), KeyCode::Esc) => self.typed = None,
             (Some(_), KeyCode::Enter) => {
                 self.filter = self.typed.take().unwrap_or_default();
-                self.scrolled = [0; 3];
+                self.scrolled = OfLists::default();
                 self.settle(state);
             }
             (Some(typed), KeyCode::Backspace) => drop(typed.pop()),
@@ -115,7 +144,8 @@ impl View {
     }
 
     fn scroll(&mut self, code: KeyCode, state: &State) {
-        let at = self.scrolled(self.list);
+        let (length, room) = (self.length(self.list, state), self.rooms[self.list as usize]);
+        let at = self.scrolled(self.list, length, room);
         let to = match code {
             KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => at + 1,
@@ -125,23 +155,26 @@ impl View {
             KeyCode::End | KeyCode::Char('G') => usize::MAX,
             _ => return,
         };
-        let rows = match self.list {
-            List::Waiting => self.waiting(state).len(),
-            List::Drift => self.drift(state).len(),
-            List::Feed => self.feed(state).len(),
-        };
-        self.scrolled[self.list as usize] = to.min(rows.saturating_sub(1));
+        self.scrolled[self.list as usize] = to.min(furthest(length, room));
         self.settle(state);
     }
 
     /// The feed stands still while it is paused, or scrolled: its rows would run away from who reads them.
     fn settle(&mut self, state: &State) {
-        let stands = self.is_paused || self.scrolled(List::Feed) > 0;
-        self.still = stands.then(|| self.still.unwrap_or_else(|| state.feed.count()));
+        let stands = self.is_paused || self.scrolled[List::Feed as usize] > 0;
+        self.still = stands.then(|| self.still.take().unwrap_or_else(|| state.feed.clone()));
     }
 }
 
+/// The furthest that a list can be scrolled: its last row is at the end of its room.
+fn furthest(length: usize, room: usize) -> usize {
+    length.saturating_sub(room.max(1))
+}
+
 impl List {
+    /// All of them, from the top of the screen.
+    pub(super) const ALL: [Self; 3] = [Self::Waiting, Self::Drift, Self::Feed];
+
     fn next(self) -> Self {
         match self {
             Self::Waiting => Self::Drift,

@@ -57,6 +57,15 @@ pub(in crate::cli) fn of_stored(
     noted(planned, plan.decision.notes.iter().filter(|note| !matches!(note, Note::Reverted { .. })))
 }
 
+/// What a stored node lacks of what policies give it, and what it has although they do not: its drift. The same for all commands that
+/// show it.
+pub(in crate::cli) fn drift(set: &PolicySet, stored: &StoredNode<'_>) -> (ReconcilePlan, NodePlan) {
+    let plan = nodegate_policy::plan_reconcile(set, stored);
+    let change = plan.change(|_| true, |_, _| false);
+    let planned = of_stored(stored, &plan, change.as_ref(), None);
+    (plan, planned)
+}
+
 fn noted<'a>(mut plan: NodePlan, notes: impl IntoIterator<Item = &'a Note>) -> NodePlan {
     for note in notes {
         match Noted::from(note) {

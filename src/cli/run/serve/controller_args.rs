@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::cli::run::serve::duration::duration;
 use crate::cli::shared::cluster::connect::ClusterTarget;
 use nodegate_controller::MaxRemovals;
+use nodegate_controller::leader::{LEASE_SECONDS, LEASE_SECONDS_MAX};
 use nodegate_policy::api::names::LabelKey;
 use nodegate_stores::state::Identity;
 
@@ -26,7 +27,7 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "SECONDS", env = "RESYNC_INTERVAL_SECONDS", default_value_t = 300)]
     resync_interval_seconds: u64,
     /// Duration of the leader's Lease, in seconds
-    #[arg(long, value_name = "SECONDS", env = "NODEGATE_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    #[arg(long, value_name = "SECONDS", env = "NODEGATE_LEASE_SECONDS", default_value_t = LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(3..=LEASE_SECONDS_MAX))]
     lease_seconds: u64,
     /// How long after its creation a node that still has the pending taint is reported by an event and released
     #[arg(long, value_name = "DURATION", env = "NODEGATE_PENDING_TIMEOUT", default_value = "10m", value_parser = duration)]

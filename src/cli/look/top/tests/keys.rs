@@ -1,14 +1,22 @@
 //! What keys do.
 
+use std::ops::Range;
+
+use super::super::feed::ROWS_MAX;
 use super::super::view::{List, Next};
 use super::*;
 
 fn busy(rows: i64) -> State {
     let mut state = listed([]);
-    for number in 0..rows {
+    happens(&mut state, 0..rows);
+    state
+}
+
+/// Adds a row for each of these numbers.
+fn happens(state: &mut State, numbers: Range<i64>) {
+    for number in numbers {
         state.apply(event(Sight::Changed, number, "LeftAlone", &format!("row {number}")), at(number));
     }
-    state
 }
 
 #[test]
@@ -35,12 +43,62 @@ fn while_it_is_paused_the_feed_stands_still_and_new_rows_are_counted() {
     let mut state = busy(5);
     let mut view = View::default();
     key(&mut view, &state, KeyCode::Char('p'));
-    for number in 5..8 {
-        state.apply(event(Sight::Changed, number, "LeftAlone", &format!("row {number}")), at(number));
-    }
+    happens(&mut state, 5..8);
     assert_eq!((view.feed(&state)[0].text.as_str(), view.unseen(&state)), ("LeftAlone: row 4", 3));
     key(&mut view, &state, KeyCode::Char('p'));
     assert_eq!((view.feed(&state)[0].text.as_str(), view.unseen(&state)), ("LeftAlone: row 7", 0));
+}
+
+#[test]
+fn a_feed_that_stands_still_keeps_its_rows_however_many_new_ones_come() {
+    let many = i64::try_from(2 * ROWS_MAX).unwrap();
+    for still in [KeyCode::Char('p'), KeyCode::Down] {
+        let mut state = busy(5);
+        let mut view = View::default();
+        key(&mut view, &state, still);
+        let before: Vec<_> = view.feed(&state).into_iter().cloned().collect();
+        happens(&mut state, 5..5 + many);
+        assert_eq!(view.feed(&state).into_iter().cloned().collect::<Vec<_>>(), before, "{still:?}");
+        assert_eq!(view.unseen(&state), many.unsigned_abs());
+        let lines = screen((80, 24), &state, &view, at(2000)).join("\n");
+        assert!(lines.contains("row 3") && !lines.contains("are dropped"), "{lines}");
+    }
+}
+
+#[test]
+fn a_list_that_became_shorter_is_not_shown_beyond_its_end() {
+    let drifting = |count: usize| {
+        let drift = (0..count).map(|number| (format!("n{number:02}"), "~ label a=b".to_owned())).collect();
+        News::Survey(Survey { drifting: count, drift, ..Survey::default() })
+    };
+    let mut state = listed([]);
+    state.apply(drifting(40), at(1));
+    let mut view = View { list: List::Drift, ..View::default() };
+    let last_row = |lines: &[String]| lines.iter().rfind(|line| line.contains("~ label")).cloned();
+    shown((80, 24), &state, &mut view, at(1));
+    key(&mut view, &state, KeyCode::End);
+    let lines = shown((80, 24), &state, &mut view, at(1));
+    assert_eq!(last_row(&lines).as_deref(), Some("  n39     ~ label a=b"), "{}", lines.join("\n"));
+    let rows = |lines: &[String]| lines.iter().filter(|line| line.contains("~ label")).count();
+    assert!(rows(&lines) > 10, "the end of the list is at the end of its room: {}", lines.join("\n"));
+    state.apply(drifting(3), at(2));
+    let lines = shown((80, 24), &state, &mut view, at(2));
+    assert_eq!(rows(&lines), 3, "{}", lines.join("\n"));
+    // The next key goes on from what is there.
+    state.apply(drifting(40), at(3));
+    key(&mut view, &state, KeyCode::Down);
+    let lines = shown((80, 24), &state, &mut view, at(3));
+    let first = lines.iter().find(|line| line.contains("~ label"));
+    assert!(first.is_some_and(|line| line.contains("n01 ")), "{}", lines.join("\n"));
+    // A filter, or a larger screen, may leave nothing to scroll, and then the feed follows again.
+    let mut state = busy(30);
+    let mut view = View::default();
+    shown((80, 24), &state, &mut view, at(30));
+    key(&mut view, &state, KeyCode::Down);
+    assert!(view.still.is_some());
+    shown((80, 60), &state, &mut view, at(30));
+    happens(&mut state, 30..31);
+    assert_eq!(view.feed(&state)[0].text, "LeftAlone: row 30");
 }
 
 #[test]
@@ -56,7 +114,7 @@ fn a_list_scrolls_to_its_ends_and_no_further_and_stays_where_it_is_read() {
         (KeyCode::PageUp, 19),
     ] {
         key(&mut view, &state, code);
-        assert_eq!(view.scrolled(List::Feed), expected, "{code:?}");
+        assert_eq!(view.scrolled[List::Feed as usize], expected, "{code:?}");
     }
     state.apply(event(Sight::Changed, 31, "LeftAlone", "new"), at(31));
     assert_eq!(view.feed(&state)[19].text, "LeftAlone: row 10");

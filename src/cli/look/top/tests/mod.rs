@@ -2,20 +2,25 @@
 
 mod keys;
 mod screens;
+mod sources;
 mod state;
+mod survey;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::{Buffer, Cell};
 use serde_json::{Value, json};
 
 use super::draw::{self, Place};
-use super::news::{Failure, Held, News, Node, Record, Sight, Source, Survey, Told};
+use super::news::{Failure, News, Node, Policies, Published, Record, Sight, Source, Survey, Told, Withheld};
 use super::state::State;
-use super::view::View;
+use super::view::{OfLists, View};
+use nodegate_controller::leader::Held;
 use nodegate_policy::PendingTaints;
 
 /// The key of a pending taint.
@@ -50,14 +55,22 @@ fn record(sight: Sight, node: &str, mut changes: Value) -> News {
     News::Record(sight, Record { config_map: format!("node-labels-{node}"), node: node.to_owned(), changes })
 }
 
+/// An event, which is named by what it says.
 fn event(sight: Sight, seconds: i64, reason: &str, note: &str) -> News {
     let (about, reason, note) = ("n1".to_owned(), reason.to_owned(), note.to_owned());
-    News::Event(sight, Told { time: at(seconds), about, reason, note, is_warning: true })
+    let event = format!("{reason} {note}");
+    News::Event(sight, Told { event, time: at(seconds), about, reason, note, is_warning: true })
 }
 
 fn lease(holder: &str, renewed: i64) -> News {
     let (since, renewed) = (Some(at(-7200)), Some(at(renewed)));
-    News::Lease(Some(Held { holder: holder.to_owned(), since, renewed, seconds: 15 }))
+    let duration = Some(Duration::from_secs(15));
+    News::Lease(Some(Held { holder: holder.to_owned(), since, renewed, duration }))
+}
+
+fn published(names: &[&str], withheld: Withheld) -> News {
+    let policies = Policies::Named(names.iter().map(|name| (*name).to_owned()).collect());
+    News::Published(Published { policies, withheld })
 }
 
 fn failed(source: Source, why: &str) -> News {
@@ -88,11 +101,26 @@ fn key(view: &mut View, state: &State, code: KeyCode) -> super::view::Next {
 }
 
 /// The lines of the screen, without spaces at their ends.
-fn screen((width, height): (u16, u16), state: &State, view: &View, now: Timestamp) -> Vec<String> {
+fn screen(size: (u16, u16), state: &State, view: &View, now: Timestamp) -> Vec<String> {
+    lines(&drawn(size, state, view, now).0)
+}
+
+/// As [`screen`], and as the program does it: afterwards, the view knows how many rows the lists have.
+fn shown(size: (u16, u16), state: &State, view: &mut View, now: Timestamp) -> Vec<String> {
+    let (buffer, rooms) = drawn(size, state, view, now);
+    view.fit(rooms, state);
+    lines(&buffer)
+}
+
+fn lines(buffer: &Buffer) -> Vec<String> {
+    let line = |cells: &[Cell]| cells.iter().map(Cell::symbol).collect::<String>();
+    buffer.content().chunks(buffer.area.width.into()).map(|cells| line(cells).trim_end().to_owned()).collect()
+}
+
+fn drawn((width, height): (u16, u16), state: &State, view: &View, now: Timestamp) -> (Buffer, OfLists) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let place = Place { cluster: "kind-dev".to_owned(), namespace: "nodegate".to_owned() };
-    terminal.draw(|frame| draw::draw(frame.buffer_mut(), &place, state, view, now)).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let line = |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect::<String>();
-    buffer.content().chunks(width.into()).map(|cells| line(cells).trim_end().to_owned()).collect()
+    let mut rooms = OfLists::default();
+    terminal.draw(|frame| rooms = draw::draw(frame.buffer_mut(), &place, state, view, now)).unwrap();
+    (terminal.backend().buffer().clone(), rooms)
 }

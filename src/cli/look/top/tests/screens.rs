@@ -2,7 +2,6 @@
 
 use ratatui::style::Color;
 
-use super::super::news::Withheld;
 use super::*;
 
 /// A cluster in which something happens.
@@ -10,10 +9,10 @@ fn scene() -> State {
     let mut state = listed([node("gpu-1", false), node("gpu-2", false), node("gpu-3", false)]);
     state.apply(lease("nodegate-7d9f-abcde", 59), at(59));
     state.apply(News::Pods(2, 2), at(59));
-    state.apply(News::Policies(vec!["fleet".to_owned(), "preset:baseline".to_owned()]), at(59));
+    state.apply(published(&["fleet", "preset:baseline"], Withheld::default()), at(59));
     let drift = vec![("gpu-2".to_owned(), "~ label hardware.tier=gold, was forged (rule fleet/gpu)".to_owned())];
     let waiting = [("gpu-8".to_owned(), "waits for labels: fabric/rack at fleet/gate:topology".to_owned())].into();
-    state.apply(News::Survey(Survey { drifting: 1, drift, waiting }), at(50));
+    state.apply(News::Survey(Survey { drifting: 1, unreadable: 0, drift, waiting }), at(50));
     state.apply(node("gpu-7", true), at(40));
     state.apply(node("gpu-8", true), at(41));
     let changes = json!([
@@ -106,12 +105,16 @@ fn what_somebody_wrote_into_a_node_does_not_reach_the_terminal() {
     );
     state.apply(event(Sight::Changed, 1, hostile, hostile), at(1));
     state.apply(lease(hostile, 1), at(1));
-    state.apply(News::Policies(vec![hostile.to_owned()]), at(1));
+    state.apply(published(&[hostile], Withheld { left_alone: 2, held_back: Some(hostile.to_owned()) }), at(1));
     state.apply(failed(Source::Nodes, hostile), at(1));
-    state.apply(News::Withheld(Withheld { left_alone: 2, held_back: Some(hostile.to_owned()) }), at(1));
     let drift = vec![(hostile.to_owned(), hostile.to_owned())];
     state.apply(
-        News::Survey(Survey { drifting: 1, drift, waiting: [(hostile.to_owned(), hostile.to_owned())].into() }),
+        News::Survey(Survey {
+            drifting: 1,
+            unreadable: 1,
+            drift,
+            waiting: [(hostile.to_owned(), hostile.to_owned())].into(),
+        }),
         at(1),
     );
     let view = View { filter: "evil".to_owned(), typed: Some(hostile.to_owned()), ..View::default() };
@@ -131,7 +134,8 @@ fn what_is_not_known_is_said() {
     }
     state.apply(News::NotWatched(Source::Nodes), at(0));
     state.apply(failed(Source::Pods, "connection refused"), at(0));
-    state.apply(News::Withheld(Withheld { left_alone: 1, held_back: Some("too many".to_owned()) }), at(0));
+    let withheld = Withheld { left_alone: 1, held_back: Some("too many".to_owned()) };
+    state.apply(News::Published(Published { policies: Policies::Unknown, withheld }), at(0));
     let lines = screen((80, 24), &state, &View::default(), at(30));
     assert_eq!(
         lines[4..9],
@@ -147,12 +151,71 @@ fn what_is_not_known_is_said() {
 }
 
 #[test]
+fn who_leads_is_unknown_while_the_lease_cannot_be_read() {
+    let mut state = scene();
+    let line = |state: &State, seconds: i64| screen((80, 24), state, &View::default(), at(seconds))[2].clone();
+    assert_eq!(line(&state, 100), "leader nodegate-7d9f-abcde for 2 h, 2 of 2 replicas ready", "it was not read since");
+    for failure in [Failure::Other("no answer in 10 s".to_owned()), Failure::Denied] {
+        state.apply(News::Failed(Source::Lease, failure), at(100));
+        let unknown = "leader: unknown, 41 s ago it was nodegate-7d9f-abcde, 2 of 2 replicas ready";
+        assert_eq!(line(&state, 100), unknown);
+    }
+    // The API server is back before the leader has renewed: nobody could have seen that.
+    state.apply(lease("nodegate-7d9f-abcde", 59), at(110));
+    assert!(line(&state, 110).starts_with("leader nodegate-7d9f-abcde for 2 h"), "{}", line(&state, 110));
+    state.apply(lease("nodegate-7d9f-abcde", 59), at(126));
+    assert!(line(&state, 126).starts_with("no leader: no renewal for 16 s"), "{}", line(&state, 126));
+}
+
+#[test]
+fn all_sources_that_fail_are_named_and_what_they_said_is_not_drawn_as_live() {
+    let mut state = scene();
+    state.apply(News::Pods(1, 2), at(59));
+    for (source, why) in [
+        (Source::Survey, "could not list nodes: connection refused"),
+        (Source::Pods, "no answer in 10 s"),
+        (Source::Nodes, "connection refused"),
+        (Source::Events, "connection refused"),
+    ] {
+        state.apply(failed(source, why), at(60));
+    }
+    let lines = screen((80, 24), &state, &View::default(), at(90));
+    assert_eq!(lines[4], "cannot read nodes, events, pods, drift for 30 s: connection refused");
+    assert_eq!(lines[2], "leader nodegate-7d9f-abcde for 2 h");
+    let colored = |state: &State| {
+        let view = View { has_colors: true, ..View::default() };
+        let (buffer, _) = drawn((80, 24), state, &view, at(90));
+        buffer.content()[80..160].iter().any(|cell| cell.fg != Color::Reset)
+    };
+    assert!(colored(&scene()) && !colored(&state), "the counts of nodes");
+}
+
+#[test]
+fn nodes_that_cannot_be_read_are_counted() {
+    let mut state = scene();
+    state.apply(News::Survey(Survey { drifting: 1, unreadable: 2, ..Survey::default() }), at(60));
+    let lines = screen((80, 24), &state, &View::default(), at(60));
+    assert_eq!(lines[1], "nodes 5: 5 ready, 1 waiting, 1 drifting, 2 unreadable");
+    assert!(lines[6].starts_with("  DRIFT from the policies: 1, 2 unreadable, 0 s ago ─"), "{}", lines[6]);
+}
+
+#[test]
+fn policies_in_force_that_cannot_be_read_are_unknown_and_it_is_said_why() {
+    let mut state = scene();
+    let policies = Policies::Garbled("policies.json in ConfigMap nodegate-in-force cannot be read".to_owned());
+    state.apply(News::Published(Published { policies, withheld: Withheld::default() }), at(60));
+    let lines = screen((90, 24), &state, &View::default(), at(60));
+    assert_eq!(lines[3], "policies in force: unknown, policies.json in ConfigMap nodegate-in-force cannot be read");
+}
+
+#[test]
 fn a_leader_that_is_gone_a_pause_and_a_filter_are_told() {
     let mut state = scene();
     state.apply(News::Pods(1, 2), at(60));
     let mut view = View::default();
     key(&mut view, &state, KeyCode::Char('p'));
     state.apply(event(Sight::Changed, 90, "LeftAlone", "later"), at(90));
+    state.apply(lease("nodegate-7d9f-abcde", 59), at(100));
     let lines = screen((80, 24), &state, &view, at(100));
     assert_eq!(lines[2], "no leader: no renewal for 41 s by nodegate-7d9f-abcde, 1 of 2 replicas ready");
     assert!(lines[0].ends_with("  PAUSED, 1 new  12:01:40Z"), "{}", lines[0]);
@@ -170,11 +233,9 @@ fn a_leader_that_is_gone_a_pause_and_a_filter_are_told() {
 #[test]
 fn colors_are_used_only_where_the_terminal_takes_them_and_never_alone() {
     for has_colors in [false, true] {
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         let view = View { has_colors, ..View::default() };
-        let (place, state) = (Place::default(), scene());
-        terminal.draw(|frame| draw::draw(frame.buffer_mut(), &place, &state, &view, at(60))).unwrap();
-        let cells = terminal.backend().buffer().content();
+        let (buffer, _) = drawn((80, 24), &scene(), &view, at(60));
+        let cells = buffer.content();
         let colors = |color: Color| cells.iter().filter(|cell| cell.fg == color).count();
         let colored = cells.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         assert_eq!(colored, has_colors);

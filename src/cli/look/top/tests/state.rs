@@ -1,6 +1,7 @@
 //! What news makes of what is known.
 
 use super::super::feed::ROWS_MAX;
+use super::super::state::Leader;
 use super::*;
 
 #[test]
@@ -104,8 +105,21 @@ fn what_the_node_shows_sooner_is_not_told_twice() {
     assert_eq!(happened(&state), [""; 0]);
     // Where records cannot be read, events are all that there is.
     state.apply(News::Failed(Source::Records, Failure::Denied), at(1));
-    state.apply(event(Sight::Changed, 1, "ClaimRejected", "it"), at(1));
+    state.apply(event(Sight::Changed, 2, "ClaimRejected", "it"), at(2));
     assert_eq!(happened(&state), ["n1 warning ClaimRejected: it"]);
+}
+
+#[test]
+fn who_else_removed_the_pending_taint_is_told() {
+    let mut state = listed([node("n", true)]);
+    state.apply(node("n", false), at(3));
+    let removed = json!({"how": "user", "key": format!("{PENDING}:NoSchedule"), "field": "taint", "old": "", "by": "alice", "byRequester": true});
+    state.apply(record(Sight::Changed, "n", json!([removed])), at(5));
+    let expected = [
+        format!("n changed -{PENDING}:NoSchedule (was \"\"), by alice"),
+        "n complete pending taint removed 3 s after it was created".to_owned(),
+    ];
+    assert_eq!(happened(&state), expected);
 }
 
 #[test]
@@ -134,6 +148,85 @@ fn what_happened_just_before_the_start_is_shown_in_its_order_and_what_is_older_i
 }
 
 #[test]
+fn an_event_of_the_future_hides_no_other_one_and_is_told_once() {
+    let mut state = State::new(PendingTaints::default(), at(0));
+    let century = 100 * 365 * 86_400;
+    for seconds in [0, 10, 20] {
+        state.apply(News::Begins(Source::Events), at(seconds));
+        state.apply(event(Sight::Listed, century, "LeftAlone", "forged"), at(seconds));
+        state.apply(event(Sight::Listed, seconds - 1, "LeftAlone", &format!("at {seconds}")), at(seconds));
+        state.apply(News::Listed(Source::Events), at(seconds));
+    }
+    let mut rows = happened(&state);
+    rows.sort_unstable();
+    let expected = ["at 0", "at 10", "at 20", "forged"].map(|text| format!("n1 warning LeftAlone: {text}"));
+    assert_eq!(rows, expected);
+    assert!(View::default().feed(&state).iter().all(|row| row.time <= at(20)));
+    // It happens again, or is created again after the API server has dropped it.
+    state.apply(event(Sight::Changed, 30, "LeftAlone", "at 20"), at(30));
+    state.apply(event(Sight::Changed, 30, "LeftAlone", "at 20"), at(31));
+    state.apply(News::EventGone("LeftAlone at 10".to_owned()), at(31));
+    state.apply(event(Sight::Changed, 9, "LeftAlone", "at 10"), at(32));
+    assert_eq!(happened(&state)[..2], [&*expected[1], &*expected[2]]);
+    assert_eq!(happened(&state).len(), 6);
+}
+
+#[test]
+fn what_the_leader_publishes_is_forgotten_with_its_config_map() {
+    let withheld = || Withheld { left_alone: 1, held_back: Some("too many".to_owned()) };
+    let is_known = |state: &State| state.published != Published::default();
+    // It is deleted while it is watched, or between two listings.
+    let mut state = listed([]);
+    state.apply(published(&["fleet"], withheld()), at(1));
+    assert!(is_known(&state));
+    state.apply(News::RecordGone("node-labels-n".to_owned()), at(2));
+    assert!(is_known(&state), "another ConfigMap");
+    state.apply(News::RecordGone("nodegate-in-force".to_owned()), at(3));
+    assert!(!is_known(&state));
+    for (is_named, source) in [(true, Source::Records), (true, Source::Nodes), (false, Source::Records)] {
+        state.apply(published(&["fleet"], withheld()), at(4));
+        state.apply(News::Begins(source), at(5));
+        if is_named && source == Source::Records {
+            state.apply(published(&["fleet"], withheld()), at(5));
+        }
+        state.apply(News::Listed(source), at(6));
+        assert_eq!(is_known(&state), is_named, "{source:?}");
+    }
+}
+
+#[test]
+fn rows_of_the_first_listing_push_out_only_older_ones() {
+    let mut state = State::new(PendingTaints::default(), at(0));
+    let early = |number: usize| {
+        let time = at(-500 + i64::try_from(number % 400).unwrap()).to_string();
+        let changes = json!([{"how": "user", "key": "a", "new": "b", "by": "x", "time": time}]);
+        record(Sight::Listed, &format!("n{number}"), changes)
+    };
+    state.apply(News::Listed(Source::Nodes), at(0));
+    for name in ["live-1", "live-2"] {
+        state.apply(node(name, false), at(1));
+    }
+    for number in 0..2 * ROWS_MAX - 1 {
+        state.apply(early(number), at(2));
+    }
+    state.apply(News::Listed(Source::Records), at(2));
+    let rows = happened(&state);
+    let live = ["live-2 joined waits for nothing", "live-1 joined waits for nothing"];
+    assert_eq!((&rows[..2], rows.len()), (&live.map(str::to_owned)[..], ROWS_MAX));
+    assert_eq!(state.feed.dropped(), ROWS_MAX as u64 + 1);
+    assert!(View::default().feed(&state).is_sorted_by(|newer, older| newer.time >= older.time));
+}
+
+#[test]
+fn a_source_that_may_be_watched_again_is_not_told_as_one_that_may_not() {
+    let mut state = listed([]);
+    state.apply(News::NotWatched(Source::Nodes), at(1));
+    assert!(state.not_watched.contains(&Source::Nodes));
+    state.apply(News::Watched(Source::Nodes), at(2));
+    assert!(state.not_watched.is_empty());
+}
+
+#[test]
 fn a_burst_keeps_a_limited_number_of_rows_and_counts_the_others() {
     let mut state = listed([]);
     for number in 0..10_000 {
@@ -157,10 +250,17 @@ fn a_leader_that_does_not_renew_leads_no_more_whatever_its_clock_says() {
     let mut state = listed([]);
     state.apply(lease("pod-1", 5000), at(0));
     state.apply(lease("pod-1", 5000), at(14));
-    assert_eq!(state.silent_for(at(14)), None);
-    assert_eq!(state.silent_for(at(16)), Some(SignedDuration::from_secs(16)), "a renewal that is told again is none");
+    let silence = |state: &State| state.leader.as_ref().and_then(Leader::silence);
+    assert_eq!(silence(&state), None);
+    state.apply(lease("pod-1", 5000), at(16));
+    assert_eq!(silence(&state), Some(SignedDuration::from_secs(16)), "a renewal that is told again is none");
     state.apply(lease("pod-1", 5001), at(17));
-    assert_eq!(state.silent_for(at(18)), None);
+    assert_eq!(silence(&state), None);
+    // Read so seldom, or after the clock was set: what it was in between is unknown.
+    state.apply(lease("pod-1", 5002), at(90));
+    assert_eq!(silence(&state), None, "it was renewed in between");
+    state.apply(lease("pod-1", 5002), at(-90));
+    assert_eq!(silence(&state), None, "the clock was set back");
     state.apply(News::Lease(None), at(18));
     assert!(state.leader.is_none());
 }
@@ -171,9 +271,8 @@ fn a_failure_is_shown_until_the_source_works_again() {
     for (source, seconds) in [(Source::Nodes, 10), (Source::Records, 12), (Source::Nodes, 20)] {
         state.apply(failed(source, "connection refused"), at(seconds));
     }
-    let failures = state.failures();
-    assert_eq!(failures["connection refused"], (at(10), vec![Source::Nodes, Source::Records]));
+    assert_eq!(state.failing(), Some((vec![Source::Nodes, Source::Records], at(10), "connection refused")));
     state.apply(node("n", false), at(30));
     state.apply(record(Sight::Changed, "n", json!([])), at(30));
-    assert!(state.failures().is_empty());
+    assert_eq!(state.failing(), None);
 }

@@ -313,12 +313,15 @@ fn identity_of(host: &str, process: u32, start: Timestamp) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use nodegate_controller::leader::Held;
 
     #[test]
     fn two_starts_of_one_pod_have_two_identities_and_one_start_has_one() {
         let start = |time: &str| identity_of("nodegate-7c9-x", 1, time.parse().unwrap());
         assert_ne!(start("2026-01-01T00:00:00.000000001Z"), start("2026-01-01T00:00:00.000000002Z"));
-        assert!(start("2026-01-01T00:00:00Z").starts_with("nodegate-7c9-x_1-"));
+        let (holder, since, renewed, duration) = (start("2026-01-01T00:00:00Z"), None, None, None);
+        assert!(holder.starts_with("nodegate-7c9-x_1-"), "{holder}");
+        assert_eq!(Held { holder, since, renewed, duration }.host(), "nodegate-7c9-x");
         assert_eq!(identity(), identity());
     }
 }
