@@ -192,9 +192,9 @@ real-nodes *scenes:
 bench *args:
     cargo bench {{ args }}
 
-# Count the instructions and cache lines of a review, and fail if they have risen by more than 2 %; `write` writes benches/instructions.json; needs valgrind
+# Count the instructions and cache lines of a review, and fail if they have risen by more than 2 %; `write` writes crates/nodegate-webhook/benches/instructions.json; needs valgrind
 bench-instructions write="":
-    {{ if write == "write" { "NODEGATE_GENERATE=1" } else { "" } }} cargo bench --locked --bench instructions
+    {{ if write == "write" { "NODEGATE_GENERATE=1" } else { "" } }} cargo bench --locked --package nodegate-webhook --bench instructions
 
 # Measure nodegate beside others that do the same work; the webhook in Go, and `gatekeeper` and `kyverno` if they are named, are built once (benches/peers/build), which takes minutes for the latter
 bench-peers *others:

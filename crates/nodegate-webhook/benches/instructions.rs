@@ -1,7 +1,9 @@
 //! Instructions and cache lines per review, counted by valgrind's cachegrind: nearly the same on every machine, however busy it is.
 //!
-//! Compares them with `benches/instructions.json`, and fails if one has risen by more than two percent. With
+//! Compares them with `instructions.json` beside this file, and fails if one has risen by more than two percent. With
 //! `NODEGATE_GENERATE=1` it writes that file.
+//!
+//! It is a bench of this package because Cargo would compile the whole program for one of the package `nodegate`.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(
@@ -19,11 +21,11 @@ use nodegate_webhook::admission::{mutate, validate};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-#[path = "support/context.rs"]
+#[path = "../../../benches/support/context.rs"]
 mod context;
-#[path = "support/review.rs"]
+#[path = "../../../benches/support/review.rs"]
 mod review;
-#[path = "support/rules.rs"]
+#[path = "../../../benches/support/rules.rs"]
 mod rules;
 
 /// As the product has it.
