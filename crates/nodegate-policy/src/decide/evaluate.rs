@@ -5,6 +5,8 @@
 //! when a value that they read has changed. A rule whose result changes more than [`MAX_CHANGES`] times
 //! is ignored and reported.
 
+mod values;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +14,10 @@ use crate::api::names::{TaintEffect, check_label_key, check_label_value};
 use crate::api::policy::PersistScope;
 use crate::api::state::SavedState;
 use crate::decide::decision::Note;
+use crate::decide::evaluate::values::Values;
 use crate::decide::migrate::Copied;
 use crate::decide::sources::{Defaults, Recalled, Sources};
-use crate::decide::view::{AssignedValue, AssignedValues, View};
+use crate::decide::view::{AssignedValue, AssignedValues, TaintKey, View};
 use crate::keys::pattern::KeySet;
 use crate::keys::{Field, programs, restriction};
 use crate::set::PolicySet;
@@ -30,11 +33,11 @@ const MAX_CHANGES: u8 = 8;
 pub(crate) const NO_ANSWER: &str = "the inventory has not answered for this node yet";
 
 /// All values that one rule assigns on one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Output<'a> {
-    labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    annotations: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    taints: BTreeMap<(Cow<'a, str>, TaintEffect), Cow<'a, str>>,
+    labels: Values<'a, Cow<'a, str>>,
+    annotations: Values<'a, Cow<'a, str>>,
+    taints: Values<'a, TaintKey<'a>>,
 }
 
 #[derive(Default)]
@@ -139,14 +142,19 @@ impl<'a> Evaluation<'a> {
             state.notes = vec![Note::Unsettled { rule: rule.id.clone() }];
             output = Output::default();
         }
-        let before = std::mem::replace(&mut state.output, output.clone());
-        self.apply(index, rule, before, output);
+        let before = std::mem::take(&mut state.output);
+        self.apply(index, rule, &before, &output);
+        if let Some(state) = self.states.get_mut(&index) {
+            state.output = output;
+        }
     }
 
     /// The values that a matching rule assigns. A value that cannot be computed is omitted and noted.
     fn output(&self, rule: &'a Rule, copied: Option<Copied<'a>>, notes: &mut Vec<Note>) -> Output<'a> {
         let mut output = Output::default();
-        output.labels.extend(copied.map(|Copied { key, value }| (Cow::Borrowed(key.as_str()), Cow::Owned(value))));
+        if let Some(Copied { key, value }) = copied {
+            output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Owned(value));
+        }
         for (key, value) in &rule.assigns.labels {
             output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Borrowed(value.as_str()));
         }
@@ -183,7 +191,7 @@ impl<'a> Evaluation<'a> {
         if let Some(inventory) = &rule.assigns.inventory {
             let answers = &self.view.answers;
             let given = answers.of(inventory).into_iter().flat_map(|labels| inventory.given(labels));
-            output.labels.extend(given.map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value))));
+            given.for_each(|(key, value)| output.labels.insert(Cow::Borrowed(key), Cow::Borrowed(value)));
             if answers.complete(inventory).is_none() {
                 notes.push(Note::Unknown { rule: rule.id.clone(), reason: NO_ANSWER.to_owned() });
             }
@@ -218,7 +226,7 @@ impl<'a> Evaluation<'a> {
     /// Drops old keys of migrations that are done: the controller removes them, and a rule would set them again. Fixed keys
     /// are refused at load; the keys of label maps and inventories are known only here.
     fn without_retired(&self, rule: &Rule, output: &mut Output<'a>, notes: &mut Vec<Note>) {
-        for (key, _) in output.labels.extract_if(.., |key, _| self.set.is_retired(key)) {
+        for (key, _) in output.labels.extract(|key| self.set.is_retired(key)) {
             let reason = "a migration replaces the key, and is done".to_owned();
             notes.push(Note::Dropped { rule: rule.id.clone(), key: key.into_owned(), reason });
         }
@@ -234,39 +242,23 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Replaces the values of a rule, and queues the rules that read a changed key.
-    fn apply(&mut self, index: RuleIndex, rule: &Rule, before: Output<'a>, after: Output<'a>) {
-        let given =
-            |value: Cow<'a, str>| AssignedValue { strength: rule.strength, rank: rule.rank, rule: index, value };
-        let label_keys: BTreeSet<Cow<'a, str>> =
-            before.labels.into_keys().chain(after.labels.keys().cloned()).collect();
-        let mut labels = after.labels;
-        for key in label_keys {
-            // A rule sees the same value differently if another rule gives it: a default rule overlooks weaker ones.
-            let giver = |view: &View<'a>| Some(view.labels.get(&key)?.first()?.rule);
-            let was = (self.view.label(&key).map(str::to_owned), giver(&self.view));
-            let value = labels.remove(&key).map(given);
-            replace(self.view.labels.entry(key.clone()).or_default(), index, value);
-            if (self.view.label(&key), giver(&self.view)) != (was.0.as_deref(), was.1) {
-                self.label_changed(&key);
+    fn apply(&mut self, index: RuleIndex, rule: &Rule, before: &Output<'a>, after: &Output<'a>) {
+        let given = |value: &Cow<'a, str>| {
+            let value = value.clone();
+            AssignedValue { strength: rule.strength, rank: rule.rank, rule: index, value }
+        };
+        for (key, value) in before.labels.replaced_by(&after.labels) {
+            if replace(&mut self.view.labels, key, index, value.map(given)) {
+                self.label_changed(key);
             }
         }
-        let taint_keys: BTreeSet<_> = before.taints.into_keys().chain(after.taints.keys().cloned()).collect();
-        let mut taints = after.taints;
-        for key in taint_keys {
-            let value = taints.remove(&key).map(given);
-            let values = self.view.taints.entry(key.clone()).or_default();
-            let was = values.first().cloned();
-            replace(values, index, value);
-            if values.first() != was.as_ref() {
+        for (key, value) in before.taints.replaced_by(&after.taints) {
+            if replace(&mut self.view.taints, key, index, value.map(given)) {
                 self.taint_changed(&key.0);
             }
         }
-        let annotation_keys: BTreeSet<_> =
-            before.annotations.into_keys().chain(after.annotations.keys().cloned()).collect();
-        let mut annotations = after.annotations;
-        for key in annotation_keys {
-            let value = annotations.remove(&key).map(given);
-            replace(self.view.annotations.entry(key).or_default(), index, value);
+        for (key, value) in before.annotations.replaced_by(&after.annotations) {
+            replace(&mut self.view.annotations, key, index, value.map(given));
         }
     }
 
@@ -286,12 +278,23 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-fn replace<'a>(values: &mut AssignedValues<'a>, rule: RuleIndex, value: Option<AssignedValue<'a>>) {
+/// Replaces the value that a rule assigns to a key. Returns whether another value comes first then, or the same of another rule: a
+/// default rule overlooks what weaker ones give. A value that the object's own label hides counts too, because not all rules see that
+/// label.
+fn replace<'a, K: Ord + Clone>(
+    assigned: &mut BTreeMap<K, AssignedValues<'a>>,
+    key: &K,
+    rule: RuleIndex,
+    value: Option<AssignedValue<'a>>,
+) -> bool {
+    let values = assigned.entry(key.clone()).or_default();
+    let was = values.first().cloned();
     values.retain(|given| given.rule != rule);
     if let Some(value) = value {
         let at = values.partition_point(|given| (given.strength, given.rank) < (value.strength, value.rank));
         values.insert(at, value);
     }
+    values.first() != was.as_ref()
 }
 
 fn add_label_map<'a>(
