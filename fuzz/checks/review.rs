@@ -10,9 +10,11 @@ use json_patch::Patch;
 use nodegate_base::metrics::Metrics;
 use nodegate_policy::{
     ADMISSION, AdmissionMark, Exemptions, Identities, LAST_CHANGE, Origin, PendingTaints, PolicyDocument, PolicySet,
+    read_compact,
 };
 use nodegate_stores::state::SavedStates;
 use nodegate_webhook::admission::{Answer, Context, PendingTaint, Rejection, mutate, validate};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::node::{Writer, patched};
@@ -64,6 +66,9 @@ fn context(everything: bool) -> Context {
 }
 
 pub(super) fn check(body: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(body) {
+        read_alike(text);
+    }
     for context in &*CONTEXTS {
         let (mutated, validated) = (answered(mutate(body, context), body), answered(validate(body, context), body));
         let (Some(mutated), Some(validated)) = (&mutated, &validated) else {
@@ -104,6 +109,19 @@ pub(super) fn check(body: &[u8]) {
     {
         assert_eq!(validated["allowed"], true, "a kubelet's CREATE is never denied");
     }
+}
+
+/// Whatever is read from compact JSON is what serde_json reads.
+fn read_alike(text: &str) {
+    if let Some(value) = read_compact::<Value>(text) {
+        assert_eq!(serde_json::from_str::<Value>(text).ok(), Some(value));
+    }
+    let is_json = || serde_json::from_str::<IgnoredAny>(text).is_ok();
+    assert!(read_compact::<IgnoredAny>(text).is_none() || is_json(), "only one of them passes it");
+    // Behind a space, only serde_json reads it.
+    let spaced = format!(" {text}");
+    let [compact, other] = [text, &spaced].map(|text| mutate(text.as_bytes(), &CONTEXTS[0]).map(|answer| answer.body));
+    assert_eq!(compact.ok(), other.ok(), "the answers differ: {text}");
 }
 
 /// The response, once all is seen to hold that must hold of any answer; `None` for a refusal to answer.

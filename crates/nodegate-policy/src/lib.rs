@@ -41,6 +41,7 @@ pub use facts::inventory::{
     name_of_machine,
 };
 pub use facts::json::borrow::{Capacity, Entries, Text};
+pub use facts::json::compact::read_compact;
 pub use facts::json::kinds::{Flag, List, Object};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::pending_taints::{PendingKey, PendingTaints};

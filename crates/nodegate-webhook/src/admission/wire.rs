@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::answer::Rejection;
 use nodegate_policy::{
     Extra, Flag, List, NodeFacts, NodeFields, Object, ObjectText, Operation, Quoted, Requester, Text, Write,
+    read_compact,
 };
 
 /// Maximum length of names and uids, in bytes: of the request, the node and the requester. The API server generates the first, that of
@@ -110,13 +111,14 @@ impl<'a> Review<'a> {
         // One UTF-8 check of the whole text is much cheaper than one for every string in it.
         let text = std::str::from_utf8(body)
             .map_err(|error| Rejection::bad_request(format!("the body is not UTF-8: {error}")))?;
-        let Object(review): Object<ReviewWire<'a>> = match serde_json::from_str(text) {
-            Ok(review) => review,
-            Err(error) => {
-                let fault = format!("the body is not an AdmissionReview of a Node: {error}");
-                return Self::passed(text).ok_or_else(|| Rejection::bad_request(fault));
-            }
-        };
+        let Object(review): Object<ReviewWire<'a>> =
+            match read_compact(text).map_or_else(|| serde_json::from_str(text), Ok) {
+                Ok(review) => review,
+                Err(error) => {
+                    let fault = format!("the body is not an AdmissionReview of a Node: {error}");
+                    return Self::passed(text).ok_or_else(|| Rejection::bad_request(fault));
+                }
+            };
         let version = review.api_version.as_deref().unwrap_or_default();
         if version != "admission.k8s.io/v1" || review.kind.as_deref() != Some("AdmissionReview") {
             let kind = review.kind.as_deref().unwrap_or_default();
@@ -299,5 +301,27 @@ impl Reply {
             warnings: &self.warnings,
             audit_annotations: &self.audit_annotations,
         }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn reviews_as_api_servers_send_them_are_read_without_serde_json() {
+        for recorded in [
+            include_str!("../../../../tests/data/admission-reviews/admin-label-update.json"),
+            include_str!("../../../../tests/data/admission-reviews/kubelet-create.json"),
+            include_str!("../../../../tests/data/admission-reviews/kubelet-restart-create.json"),
+            include_str!("../../../../tests/data/admission-reviews/kubelet-status-update-reconciles-zone.json"),
+            include_str!("../../../../tests/data/admission-reviews/kubelet-status-update.json"),
+        ] {
+            let sent = serde_json::from_str::<Value>(recorded).unwrap().to_string() + "\n";
+            assert!(read_compact::<Object<ReviewWire<'_>>>(&sent).is_some(), "{sent}");
+        }
     }
 }
