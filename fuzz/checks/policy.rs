@@ -100,7 +100,8 @@ fn decided(set: &PolicySet, scene: &Scene, review: &Value) -> (Decision, Option<
     assert!(scene.writer != Writer::Joining || verdict.denial().is_none(), "a kubelet's CREATE is never denied");
     assert_eq!(write.operation == Operation::Create, write.old.is_none());
     let (node, old) = (&review["request"]["object"], &review["request"]["oldObject"]);
-    let after = decision.change.as_ref().map(|change| patched(node, old, &patch(&write.node, change), scene.writer));
+    let operations = |change| patch(&write.node, change).and_then(|patch| patch.parse()).expect("a patch");
+    let after = decision.change.as_ref().map(|change| patched(node, old, &operations(change), scene.writer));
     if let Some(after) = &after {
         // What the patch makes of the node is a node.
         assert!(NodeFacts::parse(&after.to_string()).is_ok(), "{after}");

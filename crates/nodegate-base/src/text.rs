@@ -18,6 +18,10 @@ fn is_unsafe(c: char) -> bool {
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    // Nobody escapes printable ASCII, and nearly every text has nothing else.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
     let Some(first) = text.find(&is_escaped) else { return Cow::Borrowed(text) };
     let mut safe = String::with_capacity(text.len() + 16);
     safe.push_str(&text[..first]);

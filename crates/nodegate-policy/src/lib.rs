@@ -33,7 +33,7 @@ pub use decide::gates::ClosedGate;
 pub use decide::limits::fit;
 pub use decide::marks::admission::{ADMISSION, AdmissionMark};
 pub use decide::marks::last_change::LAST_CHANGE;
-pub use decide::patch::{patch, patch_of_write};
+pub use decide::patch::{NodePatch, patch, patch_of_write};
 pub use facts::devices::{DeviceSlice, NodeDevices};
 pub use facts::gpu;
 pub use facts::inventory::{

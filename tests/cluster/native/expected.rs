@@ -159,7 +159,7 @@ impl Expected {
             let object = node.to_string();
             let write = write(step, &object, old.as_deref());
             if let Some(change) = decide(set, &write, &DecideContext::default()).change {
-                apply(&mut node, &patch(&write.node, &change)).unwrap();
+                apply(&mut node, &patch(&write.node, &change).unwrap().parse().unwrap()).unwrap();
                 changed = true;
             }
         }

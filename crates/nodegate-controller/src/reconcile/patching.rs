@@ -130,7 +130,8 @@ pub async fn write_change(
     change: &NodeChange,
     manager: &str,
 ) -> Result<Made, kube::Error> {
-    let guarded = of_version(node.resource_version(), patch(facts, change));
+    let patch = patch(facts, change).and_then(|patch| patch.parse()).map_err(kube::Error::SerdeError)?;
+    let guarded = of_version(node.resource_version(), patch);
     let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
     match nodes.patch(node.name(), &parameters, guarded).await {
         Ok(()) => Ok(Made::Written),

@@ -66,8 +66,8 @@ fn everything_that_is_owned_goes_and_what_others_set_stays() {
     assert_eq!(results(&plan), all.map(|key| (key, None)), "the label that is gone is not mentioned");
     let mut node = scene.node;
     let text = node.to_string();
-    let operations = crate::patch(&NodeFacts::parse(&text).unwrap(), &plan.change.unwrap());
-    json_patch::patch(&mut node, &operations).unwrap();
+    let patch = crate::patch(&NodeFacts::parse(&text).unwrap(), &plan.change.unwrap()).unwrap();
+    json_patch::patch(&mut node, &patch.parse().unwrap()).unwrap();
     assert_eq!(node["metadata"]["labels"], json!({"mine": "stays"}));
     assert_eq!(node["metadata"]["annotations"], json!({"foreign": "y"}));
     assert_eq!(node["spec"]["taints"], json!([{"key": "others", "effect": "NoExecute"}]));

@@ -171,8 +171,9 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
     let decision = if scene.status { Decision::default() } else { decide(set, &first, &context) };
     let mut node = scene.node.clone();
     let change = decision.change.as_ref();
-    if let Some(patch) = patch_of_write(&first, change).filter(|_| !scene.status) {
-        json_patch::patch(&mut node, &patch).map_err(SimulationError::new)?;
+    if let Some(patch) = patch_of_write(&first, change).map_err(SimulationError::new)?.filter(|_| !scene.status) {
+        let operations = patch.parse().map_err(SimulationError::new)?;
+        json_patch::patch(&mut node, &operations).map_err(SimulationError::new)?;
     }
     let patched = node.to_string();
     let second = write(set, scene, &patched, old.as_deref())?;

@@ -15,8 +15,8 @@ use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::cel::Budget;
 use nodegate_policy::{
-    DecideContext, Decision, InventoryAnswers, Note, Operation, PolicySet, PoolMemory, Verdict, Violation, Write,
-    corrections_exceeded, decide, excess, judge, patch_of_write,
+    DecideContext, Decision, InventoryAnswers, NodePatch, Note, Operation, PolicySet, PoolMemory, Verdict, Violation,
+    Write, corrections_exceeded, decide, excess, judge, patch_of_write,
 };
 use nodegate_stores::state::Machine;
 
@@ -80,13 +80,14 @@ pub(super) fn mutate_within(
         }
         count_notes(&decision.notes, context);
         log_corrections(write, &decision.notes, context, asked);
-        reply.patch = patch_of_write(write, decision.change.as_ref());
-        count_change(&decision, reply.patch.as_ref().map_or(0, |patch| patch.len()), context);
+        reply.patch = patch_of_write(write, decision.change.as_ref()).map_err(unserialized)?;
+        let operations = reply.patch.as_ref().map_or(0, NodePatch::operations);
+        count_change(&decision, operations, context);
         reply.warnings = decision_warnings(&decision);
         reply.audit_annotations = decision_annotations(&decision);
         if let Some(described) = &mut described {
             described.rules = decision.rules().into_iter().map(ToString::to_string).collect();
-            described.patch_operations = reply.patch.as_ref().map_or(0, |patch| patch.len());
+            described.patch_operations = operations;
         }
     }
     let outcome = if reply.patch.is_some() { Outcome::Patched } else { Outcome::Allowed };
@@ -274,10 +275,13 @@ fn finish(
     outcome: Outcome,
     reviewed: Option<Box<Reviewed>>,
 ) -> Result<Answer, Rejection> {
-    let body = reply
-        .to_json(review)
-        .map_err(|error| Rejection::internal(format!("internal error: could not serialize the answer: {error}")))?;
+    let body = reply.to_json(review).map_err(unserialized)?;
     Ok(Answer { body, outcome, reviewed })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "map_err gives it")]
+fn unserialized(error: serde_json::Error) -> Rejection {
+    Rejection::internal(format!("internal error: could not serialize the answer: {error}"))
 }
 
 /// The notes to return as warnings. Unknown conditions are normal while a node starts, so they are counted but not

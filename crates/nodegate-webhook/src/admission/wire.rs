@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::answer::Rejection;
 use nodegate_policy::{
-    Extra, Flag, List, NodeFacts, NodeFields, Object, ObjectText, Operation, Quoted, Requester, Text, Write,
+    Extra, Flag, List, NodeFacts, NodeFields, NodePatch, Object, ObjectText, Operation, Quoted, Requester, Text, Write,
     read_compact,
 };
 
@@ -226,14 +226,6 @@ impl<'a> RequestWire<'a> {
     }
 }
 
-/// A patch with its type.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PatchWire {
-    patch_type: &'static str,
-    patch: String,
-}
-
 /// The reason for a denial.
 #[derive(Serialize)]
 struct StatusWire<'a> {
@@ -247,8 +239,6 @@ struct StatusWire<'a> {
 struct ResponseWire<'a> {
     uid: &'a str,
     allowed: bool,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    patch: Option<PatchWire>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<StatusWire<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -275,7 +265,7 @@ impl<R: Serialize> ReplyWire<R> {
 /// The content of a reply besides its uid.
 #[derive(Default)]
 pub(super) struct Reply {
-    pub(super) patch: Option<json_patch::Patch>,
+    pub(super) patch: Option<NodePatch>,
     pub(super) denial: Option<String>,
     pub(super) warnings: Vec<String>,
     pub(super) audit_annotations: BTreeMap<&'static str, String>,
@@ -285,31 +275,58 @@ impl Reply {
     /// The reply to `review`, as JSON.
     ///
     /// # Errors
-    /// Returns an error if the patch cannot be serialized, which is an internal error.
+    /// Returns an error if it cannot be serialized, which is an internal error.
     pub(super) fn to_json(&self, review: &Review<'_>) -> Result<Vec<u8>, serde_json::Error> {
-        let patch = match &self.patch {
-            Some(patch) => {
-                Some(PatchWire { patch_type: "JSONPatch", patch: STANDARD.encode(serde_json::to_vec(patch)?) })
-            }
-            None => None,
-        };
-        serde_json::to_vec(&ReplyWire::of(ResponseWire {
+        let reply = ReplyWire::of(ResponseWire {
             uid: &review.uid,
             allowed: self.denial.is_none(),
-            patch,
             status: self.denial.as_deref().map(|message| StatusWire { code: 403, reason: "Forbidden", message }),
             warnings: &self.warnings,
             audit_annotations: &self.audit_annotations,
-        }))
+        });
+        let patch = self.patch.as_ref().map(NodePatch::json);
+        // Base64 is a third longer than what it encodes.
+        let mut json = Vec::with_capacity(512 + patch.map_or(0, |patch| patch.len() / 3 * 4));
+        serde_json::to_writer(&mut json, &reply)?;
+        if let Some(patch) = patch {
+            add_patch(&mut json, patch);
+        }
+        Ok(json)
     }
+}
+
+/// Adds a patch with its type at the end of the response, with which the reply ends. Base64 has no character that JSON escapes, and a
+/// patch is most of an answer, so serde need not look at each of its characters.
+fn add_patch(reply: &mut Vec<u8>, patch: &[u8]) {
+    const END: &[u8] = b"}}";
+    debug_assert!(reply.ends_with(END));
+    reply.truncate(reply.len() - END.len());
+    reply.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
+    reply.extend_from_slice(STANDARD.encode(patch).as_bytes());
+    reply.extend_from_slice(b"\"}}");
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn an_answer_is_json_with_a_patch_and_without() {
+        let review = Review { uid: Text("u\"1".into()), subject: Subject::Passed };
+        for (denial, warnings) in [(None, Vec::new()), (Some("no".to_owned()), vec!["a \"warning\"".to_owned()])] {
+            let reply = Reply { denial, warnings, ..Reply::default() };
+            let mut json = reply.to_json(&review).unwrap();
+            let mut expected: Value = serde_json::from_slice(&json).unwrap();
+            assert_eq!((&expected["response"]["uid"], expected["response"].get("patch")), (&json!("u\"1"), None));
+            add_patch(&mut json, b"[]");
+            expected["response"]["patchType"] = json!("JSONPatch");
+            expected["response"]["patch"] = json!(STANDARD.encode("[]"));
+            assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), expected);
+        }
+    }
 
     #[test]
     fn reviews_as_api_servers_send_them_are_read_without_serde_json() {

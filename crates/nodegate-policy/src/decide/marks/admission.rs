@@ -249,9 +249,8 @@ mod tests {
             };
             let decision = decide(&set, &write, &context);
             let notes = decision.notes.iter().map(ToString::to_string).collect();
-            let patch = crate::patch_of_write(&write, decision.change.as_ref());
-            if let Some(patch) = patch {
-                json_patch::patch(&mut object, &patch).unwrap();
+            if let Some(patch) = crate::patch_of_write(&write, decision.change.as_ref()).unwrap() {
+                json_patch::patch(&mut object, &patch.parse().unwrap()).unwrap();
             }
             let mark = object["metadata"]["annotations"][ADMISSION].as_str();
             (mark.map(|mark| serde_json::from_str(mark).unwrap()), notes)

@@ -140,8 +140,8 @@ impl Scene {
         });
         if let Some(change) = &change {
             let text = self.node.to_string();
-            let operations = patch(&NodeFacts::parse(&text).unwrap(), change);
-            json_patch::patch(&mut self.node, &operations).unwrap();
+            let patch = patch(&NodeFacts::parse(&text).unwrap(), change).unwrap();
+            json_patch::patch(&mut self.node, &patch.parse().unwrap()).unwrap();
         }
         self.saved = record;
         self

@@ -66,7 +66,7 @@ fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) 
     let decision = decide(set, &write, &context);
     let mut patched = node.clone();
     if let Some(change) = &decision.change {
-        apply(&mut patched, &patch(&write.node, change)).expect("the patch applies");
+        apply(&mut patched, &patch(&write.node, change).unwrap().parse().unwrap()).expect("the patch applies");
     }
     (decision, patched)
 }
