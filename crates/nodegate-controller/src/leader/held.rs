@@ -44,7 +44,7 @@ impl Held {
         self.holder.rsplit_once('_').map_or(&*self.holder, |(host, _)| host)
     }
 
-    /// How long it is valid without a renewal, for who does not know how `serve` was started.
+    /// How long it is valid without a renewal, for programs that do not know how `serve` was started.
     pub fn valid_for(&self) -> Duration {
         self.duration.unwrap_or(Duration::from_secs(LEASE_SECONDS))
     }

@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// An object was told of: the listing under way names it, or else the source works.
+    /// Takes note that this object exists, for the end of the listing under way. Without one, the news shows that the source works.
     fn named(&mut self, source: Source, name: &str) {
         match self.naming.get_mut(&source) {
             Some(named) => drop(named.insert(name.to_owned())),

@@ -292,7 +292,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         visitor.visit_unit()
     }
 
-    /// One of them, `RawValue`, only `serde_json` can read, so it reads all of them. Their text is passed twice.
+    /// Only `serde_json` can read one of these types, `RawValue`, so it reads all of them. Their text is passed twice.
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Refused> {
         Ok(self.by_serde_json()?.deserialize_newtype_struct(name, visitor)?)
     }
@@ -303,7 +303,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-/// The name of a member, which is a text whatever is asked for.
+/// The name of a member: always a text, whichever type is asked for.
 struct Name<'r, 'de>(&'r mut Reader<'de>);
 
 impl<'de> Deserializer<'de> for Name<'_, 'de> {
