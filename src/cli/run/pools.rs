@@ -298,7 +298,7 @@ async fn record(
             new: word.as_ref().map(|word| word.pools.join(",")),
             ..Change::default()
         };
-        let state = SavedState { adopted: word, ..base.clone() };
+        let state = SavedState { adopted: word.map(Box::new), ..base.clone() };
         match writer.write(&base, &state, &[change]).await {
             Ok(_) => return Ok(()),
             // Readers have learnt of the other record.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use nodegate_policy::api::state::{Owned, SavedState};
+use nodegate_policy::api::state::{Owned, SavedState, TextMap};
 use prometheus_client::metrics::gauge::Gauge;
 
 /// The maximum delay before a failed write of a record is retried.
@@ -104,12 +104,11 @@ impl Unrecorded {
 /// Merges what both records list as owned; for values, the second one wins.
 fn both(one: Option<&Owned>, other: Option<Owned>) -> Option<Owned> {
     let (Some(one), Some(mut other)) = (one, other.clone()) else { return one.cloned().or(other) };
-    let add = |into: &mut std::collections::BTreeMap<String, String>, from: &std::collections::BTreeMap<_, _>| {
-        for (key, value) in from {
-            into.entry(String::clone(key)).or_insert_with(|| String::clone(value));
-        }
+    let add = |into: &mut TextMap, from: &TextMap| {
+        let known = into.clone();
+        into.extend(from.iter().filter(|(key, _)| !known.contains_key(key)));
     };
-    let copies = one.copies.iter().filter(|key| !other.labels.contains_key(*key));
+    let copies = one.copies.iter().filter(|key| !other.labels.contains_key(key));
     other.copies.extend(copies.cloned().collect::<Vec<_>>());
     add(&mut other.labels, &one.labels);
     add(&mut other.annotations, &one.annotations);
@@ -135,12 +134,10 @@ pub(crate) enum Recorded {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn state(uid: &str, owned: &[&str]) -> SavedState {
-        let labels: BTreeMap<String, String> = owned.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect();
+        let labels: TextMap = owned.iter().map(|key| (key, "x")).collect();
         let owned = (!labels.is_empty()).then(|| Owned { labels, ..Owned::default() });
         SavedState { node_name: "n".to_owned(), node_uid: Some(uid.to_owned()), owned, ..SavedState::default() }
     }
@@ -173,12 +170,12 @@ mod tests {
         let stored = Arc::new(state("u", &["before"]));
         unrecorded.failed(&stored, state("u", &["before", "given"]), "403".to_owned(), now);
         let newer = Arc::new(SavedState {
-            labels: BTreeMap::from([("persist.demo/x".to_owned(), "y".to_owned())]),
+            labels: TextMap::from([("persist.demo/x", "y")]),
             ..state("u", &["before", "by-apply"])
         });
         let taken = unrecorded.in_place_of(&newer);
         assert_eq!(taken.labels, newer.labels);
-        let owned: Vec<&str> = taken.owned.iter().flat_map(|owned| owned.labels.keys()).map(String::as_str).collect();
+        let owned: Vec<&str> = taken.owned.iter().flat_map(|owned| owned.labels.keys()).collect();
         assert_eq!(owned, ["before", "by-apply", "given"]);
         assert_eq!(unrecorded.in_place_of(&newer), taken, "and stays the same");
     }

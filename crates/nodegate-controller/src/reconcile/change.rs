@@ -35,10 +35,10 @@ pub(crate) fn reverts(node: &NodeObject, facts: &NodeFacts<'_>, saved: &SavedSta
         found.push(Revert { revert_key: (field, key), writer });
     };
     for (key, _) in owned.labels.iter().filter(|(key, value)| facts.label(key) != Some(value)) {
-        undone(Field::Label, key.clone(), facts.label(key).and_then(|_| claims.label_writer(key)));
+        undone(Field::Label, key.to_owned(), facts.label(key).and_then(|_| claims.label_writer(key)));
     }
     for (key, _) in owned.annotations.iter().filter(|(key, value)| facts.annotation(key) != Some(value)) {
-        undone(Field::Annotation, key.clone(), facts.annotation(key).and_then(|_| claims.annotation_writer(key)));
+        undone(Field::Annotation, key.to_owned(), facts.annotation(key).and_then(|_| claims.annotation_writer(key)));
     }
     for taint in &owned.taints {
         let Ok(id) = taint.id() else { continue };

@@ -220,7 +220,7 @@ mod tests {
             reconciler.memory().left(node("12"), Timestamp::now());
             reconciler.record_departures().await;
             let [stored] = reconciler.maps().states().all().try_into().unwrap();
-            assert_eq!(stored.labels.get(OWN).map(String::as_str), Some("a"), "{stored:?}");
+            assert_eq!(stored.labels.get(OWN), Some("a"), "{stored:?}");
             assert!(stored.deleted_at.is_some(), "its end is recorded: {stored:?}");
         }
     }

@@ -9,16 +9,18 @@ mod change;
 mod digits;
 mod provisioned;
 mod shared;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use authenticated::AuthenticatedAs;
 pub use bootstrap::{Bootstrap, BootstrapDocument};
 pub use change::{Change, How};
 pub use digits::{Uid, sha256_of};
-pub use provisioned::{ObjectLabels, ProvisionedBy, ProvisionedDocument, ProvisionerObject};
+pub use provisioned::{ProvisionedBy, ProvisionedDocument, ProvisionerObject};
+pub use texts::{Text, TextMap};
 
 /// The `state.json` document of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,7 +30,7 @@ pub struct SavedState {
     pub node_name: String,
     /// Persisted labels.
     #[serde(default)]
-    pub labels: BTreeMap<String, String>,
+    pub labels: TextMap,
     /// When this was captured (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured_at: Option<String>,
@@ -36,7 +38,7 @@ pub struct SavedState {
     #[serde(rename = "nodeUID", default, skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<String>,
     /// Persisted taints.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SavedTaint>,
     /// The identity of the machine according to `--identity`; absent if that is only the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,10 +47,10 @@ pub struct SavedState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned: Option<Owned>,
     /// The programs that have published labels on this node object, to distinguish their restart from their absence.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
     pub publishers: Vec<String>,
     /// Those that did so on an earlier object of the node and have not yet on this one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
     pub publishers_before: Vec<String>,
     /// When nodegate noticed that the node was deleted (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,23 +78,30 @@ pub struct SavedState {
     #[serde(default, skip_serializing_if = "<[ProvisionedBy]>::is_empty")]
     pub provisioned_by: Box<[ProvisionedBy]>,
     /// The kinds of which no other object stands for that machine.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
     pub not_provisioned_by: Vec<String>,
     /// The uid of the node object that these are about. A version that does not know them keeps them for the next object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_for: Option<Uid>,
     /// What was asserted about this node object that its kubelet is not proven to be, if a policy asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asserted: Option<Asserted>,
+    pub asserted: Option<Box<Asserted>>,
     /// The pools that an administrator vouches for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adopted: Option<Adopted>,
+    pub adopted: Option<Box<Adopted>>,
     /// What was saved of an earlier node of this name that was of another pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of_another_pool: Option<SavedOfPool>,
+    pub of_another_pool: Option<Box<SavedOfPool>>,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
+}
+
+/// A list without room for more: lists grow as they are read.
+fn exact<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let mut list = Vec::deserialize(deserializer)?;
+    list.shrink_to_fit();
+    Ok(list)
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -118,7 +127,7 @@ impl SavedState {
 
     /// What an administrator vouches for, of the node object that it describes.
     pub fn adopted(&self) -> Option<&Adopted> {
-        self.adopted.as_ref().filter(|adopted| self.is_of_object(Some(&adopted.node_uid)))
+        self.adopted.as_deref().filter(|adopted| self.is_of_object(Some(&adopted.node_uid)))
     }
 
     /// What is saved of the node that it describes, with the evidence for its pools.
@@ -168,10 +177,10 @@ pub struct SavedOfPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
     /// Persisted labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "TextMap::is_empty")]
+    pub labels: TextMap,
     /// Persisted taints.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SavedTaint>,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
@@ -236,12 +245,12 @@ pub struct AssertedMachine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SavedTaint {
     /// The key.
-    pub key: String,
+    pub key: Text,
     /// The value, empty if there is none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub value: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub value: Text,
     /// The effect.
-    pub effect: String,
+    pub effect: Text,
 }
 
 /// The keys that nodegate owns on a node.
@@ -249,13 +258,13 @@ pub struct SavedTaint {
 #[serde(rename_all = "camelCase")]
 pub struct Owned {
     /// Labels with the values that nodegate set.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "TextMap::is_empty")]
+    pub labels: TextMap,
     /// Annotations with the values that nodegate set.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "TextMap::is_empty")]
+    pub annotations: TextMap,
     /// Taints that nodegate added.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SavedTaint>,
     /// Grace period before removal in seconds, by key (`key:Effect` for a taint), if it is not 60. It applies even after
     /// its rule is deleted.
@@ -270,7 +279,7 @@ pub struct Owned {
     pub taken_over: BTreeSet<String>,
     /// The change that was under way when this was recorded, until the node shows whether it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unsettled: Option<Unsettled>,
+    pub unsettled: Option<Box<Unsettled>>,
 }
 
 /// Labels and taints that nodegate may be setting.

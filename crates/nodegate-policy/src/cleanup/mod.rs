@@ -146,7 +146,7 @@ impl<'a> Planner<'a> {
         let annotations = owned.annotations.iter().map(entry(Field::Annotation));
         let taints = owned.taints.iter().filter_map(|taint| {
             let id = taint.id().ok()?;
-            Some((Field::Taint, &taint.key, Some(id), &taint.value))
+            Some((Field::Taint, &*taint.key, Some(id), &*taint.value))
         });
         for (field, key, id, value) in labels.chain(annotations).chain(taints) {
             let given = Given { field, key, id, value };

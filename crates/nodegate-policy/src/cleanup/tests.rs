@@ -157,7 +157,7 @@ fn the_record_loses_what_was_removed_and_nothing_else() {
     assert_eq!(owned, json!({"labels": {"tier": "gold", "gone": "x"}, "annotations": {"note": "x"}}));
     let everything = planned(&EVERYTHING, &scene).change.unwrap();
     let rest = record_without(&scene.saved, &everything).owned.unwrap();
-    assert_eq!(rest.labels.into_keys().collect::<Vec<_>>(), ["gone"]);
+    assert_eq!(rest.labels.keys().collect::<Vec<_>>(), ["gone"]);
 }
 
 #[test]

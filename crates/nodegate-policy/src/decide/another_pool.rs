@@ -31,7 +31,7 @@ impl PolicySet {
         if last.iter().any(|pool| now.contains(pool)) {
             return None;
         }
-        let earlier = saved.of_another_pool.as_ref();
+        let earlier = saved.of_another_pool.as_deref();
         let is_of_earlier = |earlier: &&SavedOfPool| of(earlier).iter().any(|pool| now.contains(pool));
         let of_same_pool = earlier.filter(is_of_earlier);
         // Nothing is known of either, as in a cluster without pools.
@@ -40,7 +40,7 @@ impl PolicySet {
         }
         let SavedOfPool { labels, taints, .. } = of_same_pool.cloned().unwrap_or_default();
         let of_another_pool = match (was_of_some, of_same_pool) {
-            (true, _) => Some(of_last),
+            (true, _) => Some(Box::new(of_last)),
             (false, None) => saved.of_another_pool.clone(),
             (false, Some(_)) => None,
         };

@@ -155,7 +155,7 @@ fn is_new(saved: Option<&SavedState>, write: &Write<'_>) -> bool {
 pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     let Some(owned) = &saved.owned else { return };
     view.own_labels(&owned.labels);
-    for (key, value) in &owned.labels {
+    for (key, value) in owned.labels.iter() {
         // A migration would take its own copy for the value to copy.
         let is_awaited = !owned.copies.contains(key) && view.answers.awaited(key).is_some();
         // The new key of a migration counts from cutover on, whoever wrote it. An old key that others set counts again if

@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::api::names::TaintEffect;
+use crate::api::state::TextMap;
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
 use crate::facts::devices::NodeDevices;
@@ -57,7 +58,7 @@ pub(crate) struct View<'a> {
     /// so that the result for an object that was already patched is the same.
     without: Option<(RuleIndex, &'a Rule)>,
     /// Labels that nodegate owns, with the values that it gave.
-    owned: Option<&'a BTreeMap<String, String>>,
+    owned: Option<&'a TextMap>,
     /// What is remembered of the programs that publish labels.
     memory: Memory<'a>,
     missing: OnceCell<Missing>,
@@ -263,7 +264,7 @@ impl<'a> View<'a> {
     }
 
     /// Sets the labels that nodegate owns. They say nothing about their publishers.
-    pub(crate) fn own_labels(&mut self, owned: &'a BTreeMap<String, String>) {
+    pub(crate) fn own_labels(&mut self, owned: &'a TextMap) {
         self.owned = Some(owned);
     }
 

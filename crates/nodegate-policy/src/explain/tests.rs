@@ -155,7 +155,7 @@ fn values_that_are_assigned_once_keep_their_source() {
         json!({"rules": [{"name": "any", "mode": "default", "labels": {"tier": "any"}}], "persist": {"labels": ["team"]}}),
     );
     let mut scene = living(json!({"tier": "any", "team": "ml"}));
-    scene.saved.labels.insert("team".to_owned(), "ml".to_owned());
+    scene.saved.labels.insert("team", "ml");
     let source = |key: &str| entry(&scene, &policy, key)["source"].clone();
     assert_eq!(source("tier"), json!({"kind": "rule", "policy": "p", "rule": "any", "priority": 0, "mode": "default"}));
     assert_eq!((&source("team")["kind"], &source("team")["mode"]), (&json!("saved"), &json!("saved")));

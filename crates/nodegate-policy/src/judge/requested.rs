@@ -63,7 +63,7 @@ impl<'a> Judge<'a, '_> {
                 match (fixed, &rule.assigns.saved) {
                     (Some((_, given)), _) => Some(given.as_str()) == value,
                     (None, Some(patterns)) => {
-                        let saved = saved.and_then(|saved| saved.labels.get(key)).map(String::as_str);
+                        let saved = saved.and_then(|saved| saved.labels.get(key));
                         patterns.labels.contains(key) && saved == value
                     }
                     (None, None) => rule.may_write_label(key),

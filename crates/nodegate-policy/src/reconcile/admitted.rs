@@ -187,7 +187,7 @@ mod tests {
             let admitted = Admitted::of(stored, true);
             assert!(admitted.is_proven());
             let left = admitted.left_to_restore(stored);
-            let labels: Vec<&str> = left.labels.keys().map(String::as_str).collect();
+            let labels: Vec<&str> = left.labels.keys().collect();
             assert_eq!(
                 labels,
                 ["a/changed-by-the-kubelet", "a/unchanged", "node-restriction.kubernetes.io/absent"],

@@ -1,11 +1,11 @@
 //! The labels and taints to save for a node: the persisted ones, as the node has them, within limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::Planner;
 use crate::api::names::TaintId;
 use crate::api::policy::PersistScope;
-use crate::api::state::SavedTaint;
+use crate::api::state::{SavedTaint, TextMap};
 use crate::decide::decision::Decision;
 use crate::facts::managed_fields::Claim;
 use crate::facts::pool_memory::PoolShare;
@@ -21,7 +21,7 @@ pub const SAVED_TAINTS_MAX: usize = 64;
 /// Persisted keys to record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Captured {
-    pub(super) labels: BTreeMap<String, String>,
+    pub(super) labels: TextMap,
     pub(super) taints: Vec<SavedTaint>,
     /// The number of keys beyond the limits.
     pub(super) left_out: usize,
@@ -30,11 +30,11 @@ pub(super) struct Captured {
 impl Captured {
     /// Applies the limits: keys that were saved before take precedence, so that new keys cannot displace them, then the
     /// others in the order of the keys.
-    fn bound(&mut self, labels_before: &BTreeMap<String, String>, taints_before: &[SavedTaint]) {
+    fn bound(&mut self, labels_before: &TextMap, taints_before: &[SavedTaint]) {
         let before = self.labels.len() + self.taints.len();
         if self.labels.len() > SAVED_LABELS_MAX {
-            let (known, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
-                std::mem::take(&mut self.labels).into_iter().partition(|(key, _)| labels_before.contains_key(key));
+            let (known, new): (Vec<_>, Vec<_>) =
+                self.labels.iter().partition(|(key, _)| labels_before.contains_key(key));
             self.labels = known.into_iter().chain(new).take(SAVED_LABELS_MAX).collect();
         }
         let was = |taint: &SavedTaint| {
@@ -77,15 +77,15 @@ impl Planner<'_> {
         };
         for (key, value) in node.labels().filter(captured_from_node) {
             if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
-                let before = saved.labels.get(key).map(String::as_str);
+                let before = saved.labels.get(key);
                 // A kubelet that bypassed admission must not decide what is restored on the next machine.
                 let value = if self.is_forged(key, value) { before } else { Some(value) };
-                captured.labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+                captured.labels.extend(value.map(|value| (key, value)));
             }
         }
         for (key, value) in saved.labels.iter().filter(|(key, value)| label(key, value)) {
             if restoring(key) || unknown.iter().any(|persist| persist.labels.contains(key)) {
-                captured.labels.insert(key.clone(), value.clone());
+                captured.labels.insert(key, value);
             }
         }
         let taint = |id: &TaintId, value: &str| {
@@ -96,11 +96,8 @@ impl Planner<'_> {
         let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
         let mut taints = BTreeSet::new();
         for fact in node.taints() {
-            let saved = SavedTaint {
-                key: fact.key.to_string(),
-                value: fact.value().to_owned(),
-                effect: fact.effect.to_string(),
-            };
+            let (key, value, effect) = (&*fact.key, fact.value(), &*fact.effect);
+            let saved = SavedTaint { key: key.into(), value: value.into(), effect: effect.into() };
             let Ok(id) = saved.id() else { continue };
             if taint(&id, &saved.value)
                 && !restoring(&id)

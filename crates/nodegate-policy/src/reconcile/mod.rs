@@ -354,7 +354,7 @@ impl<'a> Planner<'a> {
             publishers_before,
             deleted_at: None,
             authenticated_as: evidence.and_then(Evidence::authenticated_as).map(Into::into),
-            asserted: uid.clone().and_then(|uid| Some(Asserted { node_uid: Some(uid), ..asserted?.clone() })),
+            asserted: uid.clone().and_then(|uid| Some(Box::new(Asserted { node_uid: Some(uid), ..asserted?.clone() }))),
             adopted: saved.adopted.clone().filter(|adopted| uid.as_ref() == Some(&adopted.node_uid)),
             provisioned_for: uid.filter(|_| !found.is_empty() || !absent.is_empty()).map(Into::into),
             provisioned_by: found.into(),

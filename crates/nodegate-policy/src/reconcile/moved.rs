@@ -25,9 +25,8 @@ pub(super) fn mask_originals<'a>(view: &mut View<'a>, stored: &StoredNode<'a>, f
         // Another webhook may have set the old key: nobody claims that either. It is a copy if the node joined with the new
         // key only, or if it has another value than the one that was copied from it before.
         let joined = first_sight && stored.registered;
-        let changed = before.is_some_and(|before| {
-            before.copies.contains(new) && before.labels.get(new).map(String::as_str) != node.label(new)
-        });
+        let changed =
+            before.is_some_and(|before| before.copies.contains(new) && before.labels.get(new) != node.label(new));
         let is_unclaimed = !claims.has_label(old) && claims.others_have_label(new);
         let is_equal = node.label(old).is_some() && node.label(old) == view.base_label(new);
         if (joined || changed) && is_unclaimed && is_equal {
@@ -50,7 +49,7 @@ fn is_anothers(set: &PolicySet, stored: &StoredNode<'_>, before: &Owned, key: &s
     let Some((migration, source)) = set.moved(key) else { return false };
     !migration.is_cut_over()
         && before.copies.contains(key)
-        && before.labels.get(key).map(String::as_str) == stored.node.label(key)
+        && before.labels.get(key) == stored.node.label(key)
         && stored.node.label(source.as_str()).is_none()
         && stored.claims.others_have_label(key)
         && !set.is_beyond_kubelets(key)

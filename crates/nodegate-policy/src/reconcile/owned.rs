@@ -28,7 +28,7 @@ impl Planner<'_> {
                 removals.push(Removal { field, after: grace(&key), key });
             }
         };
-        for (key, value) in &before.labels {
+        for (key, value) in before.labels.iter() {
             if decision.labels.contains_key(key) || node.label(key) != Some(value) {
                 continue;
             }
@@ -36,21 +36,21 @@ impl Planner<'_> {
                 continue;
             }
             moved::keep_origin(before, key, &mut kept);
-            kept.labels.insert(key.clone(), value.clone());
+            kept.labels.insert(key, value);
             // A copy is needed as long as its source may be given again.
             let source = self.set.moved(key).map(|(_, other)| other.as_str());
             let may_give =
                 |rule: &Rule| rule.may_write_label(key) || source.is_some_and(|source| rule.may_write_label(source));
-            unwanted(Field::Label, key.clone(), self.evaluation.may_still_give(may_give), &mut kept);
+            unwanted(Field::Label, key.to_owned(), self.evaluation.may_still_give(may_give), &mut kept);
         }
-        for (key, value) in &before.annotations {
+        for (key, value) in before.annotations.iter() {
             if decision.annotations.contains_key(key) || node.annotation(key) != Some(value) {
                 continue;
             }
-            kept.annotations.insert(key.clone(), value.clone());
+            kept.annotations.insert(key, value);
             unwanted(
                 Field::Annotation,
-                key.clone(),
+                key.to_owned(),
                 self.evaluation.may_still_give(|rule| rule.may_write_annotation(key)),
                 &mut kept,
             );

@@ -20,11 +20,11 @@ pub(super) fn is_ownable(desired: &Desired) -> bool {
 pub(super) fn own(owned: &mut Owned, decision: &Decision, field: Field, key: &str, value: &str) {
     let desired = match field {
         Field::Label => {
-            owned.labels.insert(key.to_owned(), value.to_owned());
+            owned.labels.insert(key, value);
             decision.labels.get(key)
         }
         Field::Annotation => {
-            owned.annotations.insert(key.to_owned(), value.to_owned());
+            owned.annotations.insert(key, value);
             decision.annotations.get(key)
         }
         Field::Taint => {
@@ -91,7 +91,8 @@ impl ReconcilePlan {
         owned.unsettled = match change {
             Some(change) => self.under_way.before(change, &owned),
             None => self.under_way.unchanged(),
-        };
+        }
+        .map(Box::new);
         let mut record = self.with_owned(owned);
         if self.restores && change.is_some() {
             record.node_uid = self.recorded_uid.clone();
@@ -172,7 +173,7 @@ fn written(change: &NodeChange) -> Vec<(Field, String, String)> {
 impl SavedTaint {
     /// A taint with its value.
     pub fn new(id: &TaintId, value: &str) -> Self {
-        Self { key: id.key.to_string(), value: value.to_owned(), effect: id.effect.as_str().to_owned() }
+        Self { key: id.key.as_str().into(), value: value.into(), effect: id.effect.as_str().into() }
     }
 
     /// Key and effect.

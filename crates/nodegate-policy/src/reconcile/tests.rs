@@ -25,7 +25,7 @@ fn tier() -> PolicySet {
 }
 
 fn owned_labels(scene: &Scene) -> Vec<&str> {
-    scene.saved.owned.iter().flat_map(|owned| owned.labels.keys()).map(String::as_str).collect()
+    scene.saved.owned.iter().flat_map(|owned| owned.labels.keys()).collect()
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn saved_labels_are_restored_once_and_then_the_node_is_authoritative() {
     assert_eq!(scene.saved.node_uid.as_deref(), Some(BEFORE));
     scene.node["metadata"]["labels"] = json!({"persist.demo/type": "cheap"});
     scene = scene.settle(&policy);
-    assert_eq!(scene.saved.labels["persist.demo/type"], "cheap");
+    assert_eq!(scene.saved.labels.get("persist.demo/type"), Some("cheap"));
     scene.node["metadata"]["labels"] = json!({});
     scene = scene.settle(&policy);
     assert!(scene.saved.labels.is_empty(), "the deletion is saved");
@@ -157,7 +157,7 @@ fn enforced_and_never_persisted_keys_are_not_saved() {
         .tainted(json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]))
         .settle(&policy);
     assert_eq!(scene.saved.labels.keys().collect::<Vec<_>>(), ["persist.demo/own"]);
-    assert_eq!(scene.saved.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated"]);
+    assert_eq!(scene.saved.taints.iter().map(|taint| &*taint.key).collect::<Vec<_>>(), ["dedicated"]);
 }
 
 #[test]

@@ -71,9 +71,9 @@ impl Planner<'_> {
     /// Protected labels whose value is not the one that is owned or saved.
     fn changed_protected(&self) -> Vec<String> {
         let saved = self.stored.saved;
-        let owned = saved.owned.iter().flat_map(|owned| &owned.labels);
-        let recorded = owned.chain(&saved.labels).filter(|(key, _)| self.set.is_protected(key));
+        let owned = saved.owned.iter().flat_map(|owned| owned.labels.iter());
+        let recorded = owned.chain(saved.labels.iter()).filter(|(key, _)| self.set.is_protected(key));
         let changed = recorded.filter(|(key, value)| self.stored.node.label(key) != Some(value));
-        changed.map(|(key, _)| key.clone()).collect()
+        changed.map(|(key, _)| key.to_owned()).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::StoredNode;
 use crate::api::names::TaintId;
-use crate::api::state::{Owned, SavedState, SavedTaint, Unsettled};
+use crate::api::state::{Owned, SavedState, SavedTaint, TextMap, Unsettled};
 use crate::decide::decision::NodeChange;
 use crate::set::PolicySet;
 
@@ -23,8 +23,8 @@ pub(super) struct UnderWay {
     labels: Values,
     taints: Values,
     /// The owned labels and taints that the node has, as far as it shows them.
-    owned_labels: BTreeMap<String, String>,
-    owned_taints: BTreeMap<String, String>,
+    owned_labels: TextMap,
+    owned_taints: TextMap,
 }
 
 impl UnderWay {
@@ -44,7 +44,7 @@ impl UnderWay {
             }
             unsettled.labels.entry(key.clone()).or_default().insert(value.clone());
             if let Some(before) = self.owned_labels.get(key).filter(|before| *before != value) {
-                unsettled.replaced_labels.insert(key.clone(), before.clone());
+                unsettled.replaced_labels.insert(key.clone(), before.to_owned());
             }
         }
         let taints = by_id(&owned.taints);
@@ -53,7 +53,7 @@ impl UnderWay {
                 continue;
             }
             if let Some(before) = self.owned_taints.get(&id).filter(|before| *before != value) {
-                unsettled.replaced_taints.insert(id.clone(), before.clone());
+                unsettled.replaced_taints.insert(id.clone(), before.to_owned());
             }
             unsettled.taints.entry(id).or_default().insert(value.clone());
         }
@@ -117,19 +117,19 @@ impl Change<'_> {
     /// The owned keys with the values that they have now.
     fn settle<'n>(
         &self,
-        mut owned: BTreeMap<String, String>,
+        mut owned: TextMap,
         value: impl Fn(&str) -> Option<&'n str>,
         is_ours: impl Fn(&str) -> bool,
-    ) -> BTreeMap<String, String> {
+    ) -> TextMap {
         for (key, sets) in self.sets {
             let now = value(key);
             let was_made = !self.may_arrive && now.is_some_and(|now| sets.contains(now)) && is_ours(key);
             let before = self.replaced.get(key).map(String::as_str);
             // A key that the change does not replace was owned before only if the change sets another value.
-            let before = before.or_else(|| owned.get(key).map(String::as_str).filter(|value| !sets.contains(*value)));
+            let before = before.or_else(|| owned.get(key).filter(|value| !sets.contains(*value)));
             match (if was_made { now } else { before }).map(str::to_owned) {
-                Some(value) => drop(owned.insert(key.clone(), value)),
-                None => drop(owned.remove(key)),
+                Some(value) => owned.insert(key, &value),
+                None => owned.remove(key),
             }
         }
         owned
@@ -142,7 +142,6 @@ fn taint_id(text: &str) -> Option<TaintId> {
     Some(TaintId { key: key.parse().ok()?, effect: effect.parse().ok()? })
 }
 
-fn by_id(taints: &[SavedTaint]) -> BTreeMap<String, String> {
-    let taint = |taint: &SavedTaint| Some((taint.id().ok()?.to_string(), taint.value.clone()));
-    taints.iter().filter_map(taint).collect()
+fn by_id(taints: &[SavedTaint]) -> TextMap {
+    taints.iter().filter_map(|taint| Some((taint.id().ok()?.to_string(), &*taint.value))).collect()
 }

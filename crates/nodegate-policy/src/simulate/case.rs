@@ -196,16 +196,15 @@ fn saved_state(saved: &SavedCase, node: &str) -> Result<SavedState, SimulationEr
     Ok(SavedState {
         node_uid: saved.node_uid.clone(),
         authenticated_as: saved.authenticated_as.as_ref().map(|lines| lines.join("\n").into()),
-        adopted: (!saved.adopted.is_empty()).then(|| Adopted {
-            node_uid: saved.node_uid.clone().unwrap_or_default(),
-            pools: saved.adopted.clone(),
-            ..Adopted::default()
+        adopted: (!saved.adopted.is_empty()).then(|| {
+            let node_uid = saved.node_uid.clone().unwrap_or_default();
+            Box::new(Adopted { node_uid, pools: saved.adopted.clone(), ..Adopted::default() })
         }),
         node_name: node.to_owned(),
-        labels: saved.labels.clone(),
+        labels: saved.labels.iter().collect(),
         taints: saved.taints.iter().map(saved_taint).collect::<Result<_, _>>()?,
         owned: (!saved.owned_labels.is_empty())
-            .then(|| Owned { labels: saved.owned_labels.clone(), ..Owned::default() }),
+            .then(|| Owned { labels: saved.owned_labels.iter().collect(), ..Owned::default() }),
         ..SavedState::default()
     })
 }

@@ -228,7 +228,7 @@ fn as_it_joins(mut node: Json, saved: &SavedState, name: &str) -> Json {
     let owned = saved.owned.as_ref();
     if let Some(labels) = node.pointer_mut("/metadata/labels").and_then(Json::as_object_mut) {
         labels.retain(|key, value| {
-            owned.and_then(|owned| owned.labels.get(key)).is_none_or(|own| value.as_str() != Some(own.as_str()))
+            owned.and_then(|owned| owned.labels.get(key)).is_none_or(|own| value.as_str() != Some(own))
         });
         if labels.contains_key(HOSTNAME) {
             labels.insert(HOSTNAME.to_owned(), json!(name));
@@ -237,7 +237,7 @@ fn as_it_joins(mut node: Json, saved: &SavedState, name: &str) -> Json {
     if let Some(taints) = node.pointer_mut("/spec/taints").and_then(Json::as_array_mut) {
         let is_own = |taint: &Json| {
             let mut owned = owned.iter().flat_map(|owned| &owned.taints);
-            owned.any(|own| taint["key"] == own.key.as_str() && taint["effect"] == own.effect.as_str())
+            owned.any(|own| taint["key"] == *own.key && taint["effect"] == *own.effect)
         };
         taints.retain(|taint| !is_own(taint));
     }

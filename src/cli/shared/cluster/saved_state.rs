@@ -202,7 +202,7 @@ mod tests {
             });
             let mut copies = Vec::new();
             let records = each_once(found.collect(), |problem| copies.push(problem));
-            assert_eq!(records.iter().map(|state| &*state.labels["in"]).collect::<Vec<_>>(), [expected]);
+            assert_eq!(records.iter().map(|state| state.labels.get("in")).collect::<Vec<_>>(), [Some(expected)]);
             assert!(copies.len() == 1 && copies[0].config_map != expected, "{copies:?}");
             assert_eq!(copies[0].why, Unused::Copy { node: "n1".to_owned(), record: expected.to_owned() });
         }

@@ -119,7 +119,7 @@ impl World {
         let Some(owned) = record.owned else { return Vec::new() };
         let unsettled = owned.unsettled.unwrap_or_default();
         let sets = unsettled.labels.get(KEY).cloned().unwrap_or_default();
-        let values = [owned.labels.get(KEY), unsettled.replaced_labels.get(KEY)];
-        values.into_iter().flatten().cloned().chain(sets).collect()
+        let values = [owned.labels.get(KEY), unsettled.replaced_labels.get(KEY).map(String::as_str)];
+        values.into_iter().flatten().map(str::to_owned).chain(sets).collect()
     }
 }

@@ -1,15 +1,14 @@
 //! The object that a provisioner made for the machine of a node. Every replica keeps one for each node, so it takes little memory.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use super::digits::Uid;
 use super::shared::SharedValues;
+use super::texts::TextMap;
 
 /// An object that a provisioner made for the machine of a node, as the record of that node has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +45,7 @@ pub struct ProvisionerObject {
 struct Kindred {
     group: Cow<'static, str>,
     kind: Cow<'static, str>,
-    labels: ObjectLabels,
+    labels: TextMap,
 }
 
 impl ProvisionerObject {
@@ -61,7 +60,7 @@ impl ProvisionerObject {
     }
 
     /// The values of its labels that policies ask for, empty for those that it does not have.
-    pub fn labels(&self) -> &ObjectLabels {
+    pub fn labels(&self) -> &TextMap {
         &self.kindred.labels
     }
 }
@@ -85,8 +84,8 @@ pub struct ProvisionedDocument {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_instance: bool,
     /// The values of its labels that policies ask for, empty for those that it does not have.
-    #[serde(default, skip_serializing_if = "ObjectLabels::is_empty")]
-    pub labels: ObjectLabels,
+    #[serde(default, skip_serializing_if = "TextMap::is_empty")]
+    pub labels: TextMap,
 }
 
 impl From<ProvisionedDocument> for ProvisionedBy {
@@ -111,49 +110,6 @@ impl From<ProvisionedBy> for ProvisionedDocument {
             by_instance,
             labels: object.labels().clone(),
         }
-    }
-}
-
-/// A few labels, sorted by key. A map would take half a kilobyte for one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(from = "BTreeMap<Box<str>, Box<str>>")]
-pub struct ObjectLabels(Box<[(Box<str>, Box<str>)]>);
-
-impl ObjectLabels {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The value of a label.
-    pub fn get(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
-        self.0.get(at).map(|(_, value)| &**value)
-    }
-
-    /// The keys and values, sorted by key.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (&**key, &**value))
-    }
-}
-
-impl From<BTreeMap<Box<str>, Box<str>>> for ObjectLabels {
-    fn from(labels: BTreeMap<Box<str>, Box<str>>) -> Self {
-        Self(labels.into_iter().collect())
-    }
-}
-
-impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for ObjectLabels {
-    fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        let all: BTreeMap<Box<str>, Box<str>> =
-            labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        all.into()
-    }
-}
-
-impl Serialize for ObjectLabels {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter())
     }
 }
 
@@ -182,8 +138,5 @@ mod tests {
         let object: ProvisionedBy = serde_json::from_value(least.clone()).unwrap();
         assert!(object.labels().is_empty() && object.group() == "newer");
         assert_eq!(serde_json::to_value(&object).unwrap(), least);
-        let labels: ObjectLabels = serde_json::from_str(r#"{"b": "1", "a": "2", "b": "3"}"#).unwrap();
-        assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
-        assert!(serde_json::from_value::<ObjectLabels>(json!(["a"])).is_err());
     }
 }

@@ -52,7 +52,7 @@ impl DecisionBuilder<'_> {
         let taint_matters = |key: &str| {
             let pending = is_own(key) || context.pending_taints.has_key(key);
             let lasting = !pending && !key.starts_with("node.kubernetes.io/");
-            let owns = owned.is_some_and(|owned| owned.taints.iter().any(|taint| taint.key == key));
+            let owns = owned.is_some_and(|owned| owned.taints.iter().any(|taint| *taint.key == *key));
             lasting && (owns || governed(Field::Taint, key) || persisted().any(|kept| kept.taints.contains(key)))
         };
         let nodes = || [Some(&self.write.node), old].into_iter().flatten();

@@ -108,7 +108,7 @@ impl<'a> Evidence<'a> {
                 lines.into_iter().collect::<Vec<_>>().join("\n")
             }
         };
-        let asserted = saved.asserted.as_ref().filter(|known| is_of_node && known.node_uid == saved.node_uid);
+        let asserted = saved.asserted.as_deref().filter(|known| is_of_node && known.node_uid == saved.node_uid);
         let asserted = asserted.map(|known| Asserted { node_uid: None, ..known.clone() }).unwrap_or_default();
         let adopted = saved.adopted().filter(|_| is_of_node).cloned();
         let evidence = Evidence { machines, asserted, adopted, ..Evidence::new(text) };

@@ -97,7 +97,7 @@ fn what_was_saved_of_a_node_of_one_pool_is_restored_to_no_node_of_another_and_wa
     };
     let of = |pool: &str| format!("group=pool:{pool}\nuser=system:node:n1");
     let gpu = label(create(Scene::new(json!({})), "u1", &of("gpu"), true), "ml");
-    assert_eq!(gpu.saved.labels["team"], "ml");
+    assert_eq!(gpu.saved.labels.get("team"), Some("ml"));
     let cpu = create(gpu, "u2", &of("cpu"), true);
     assert_eq!((cpu.label("team"), cpu.saved.labels.len()), (None, 0));
     let cpu = label(cpu, "forged");
@@ -115,7 +115,8 @@ fn what_was_saved_of_a_node_of_one_pool_is_restored_to_no_node_of_another_and_wa
 /// With the word of an administrator that this node object belongs to pool `gpu`.
 fn adopted(mut scene: Scene, uid: &str) -> Scene {
     let pools = vec!["gpu".to_owned()];
-    scene.saved.adopted = Some(Adopted { node_uid: uid.to_owned(), pools, by: "ana".to_owned(), ..Adopted::default() });
+    scene.saved.adopted =
+        Some(Box::new(Adopted { node_uid: uid.to_owned(), pools, by: "ana".to_owned(), ..Adopted::default() }));
     looked_at(scene, true)
 }
 
@@ -158,7 +159,7 @@ fn what_was_saved_of_an_adopted_node_is_restored_to_the_next_one_of_its_pool_onl
     for (group, restored) in [("pool:gpu", Some("ml")), ("pool:cpu", None)] {
         let mut scene = adopted(Scene::new(json!({"team": "ml"})).settle(&policy), BEFORE);
         scene = scene.settle(&policy);
-        assert_eq!(scene.saved.labels["team"], "ml");
+        assert_eq!(scene.saved.labels.get("team"), Some("ml"));
         let evidence = format!("group={group}\nuser=system:node:n1");
         scene.node["metadata"] =
             json!({"name": "n1", "uid": "another", "labels": {}, "annotations": {AUTHENTICATED_AS: evidence}});
