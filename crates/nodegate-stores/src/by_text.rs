@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 /// Objects by a text. It keeps no copy of the texts, of which there is one for each node, so what it finds has to be compared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ByText<T, S = RandomState> {
     table: HashTable<(u64, Arc<T>)>,
     hasher: S,
@@ -23,6 +23,11 @@ impl<T, S: BuildHasher> ByText<T, S> {
     pub(crate) fn like<'t>(&'t self, text: &str) -> impl Iterator<Item = &'t Arc<T>> + use<'t, T, S> {
         let hash = self.hasher.hash_one(text);
         self.table.iter_hash(hash).filter(move |(other, _)| *other == hash).map(|(_, object)| object)
+    }
+
+    /// How many objects there are, those with several texts several times.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
     }
 
     /// All objects, those with several texts several times.

@@ -2,6 +2,9 @@
 
 use nodegate_policy::api::state::SavedState;
 
+/// What an identity begins with that is the node's name, alone or with an ID.
+const NAME: &str = "name=";
+
 /// The fields that identify a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine<'a> {
@@ -54,7 +57,7 @@ impl Identity {
 
     /// The identity that consists of the name only.
     fn name(node: &str) -> String {
-        format!("name={node}")
+        format!("{NAME}{node}")
     }
 
     /// The key of a document: its identity, or the name of its node if it has none (because it was written with
@@ -63,9 +66,17 @@ impl Identity {
         state.identity.clone().unwrap_or_else(|| Self::name(&state.node_name))
     }
 
+    /// Whether this is the [key](Self::key) of a document.
+    pub(super) fn is_key(key: &str, state: &SavedState) -> bool {
+        match &state.identity {
+            Some(identity) => key == identity,
+            None => key.strip_prefix(NAME) == Some(&*state.node_name),
+        }
+    }
+
     /// Whether a document is identified by something else than the name of its node alone, so that the node may have another name.
     pub(super) fn is_without_name(state: &SavedState) -> bool {
-        state.identity.as_deref().is_some_and(|identity| !identity.starts_with("name="))
+        state.identity.as_deref().is_some_and(|identity| !identity.starts_with(NAME))
     }
 
     /// The keys to look a node up by, best first; empty if its identity is not known yet.

@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 
 use super::layout::{NAME_PREFIX, UnusedDocument};
 use super::{Identity, SavedStates};
-use nodegate_policy::api::state::SavedState;
+use nodegate_policy::api::state::{SavedState, Text};
 
 /// Where a ConfigMap was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,17 @@ pub(super) struct DocumentLocation {
 pub struct Precedence {
     created: Option<Time>,
     has_other_name: bool,
-    config_map: String,
+    config_map: Arc<str>,
 }
 
 impl Precedence {
     /// That of a ConfigMap with a record of `node`.
     pub fn of(config_map: &ConfigMap, node: &str) -> Self {
-        let name = config_map.name_any();
+        Self::named(config_map.name_any().into(), config_map, node)
+    }
+
+    /// That of a ConfigMap with this name.
+    fn named(name: Arc<str>, config_map: &ConfigMap, node: &str) -> Self {
         let has_other_name = name.strip_prefix(NAME_PREFIX) != Some(node);
         Self { created: config_map.creation_timestamp(), has_other_name, config_map: name }
     }
@@ -65,7 +69,7 @@ impl Precedence {
 #[derive(Clone, Debug, Default)]
 struct Known {
     version: u64,
-    keys: Vec<String>,
+    keys: Box<[Arc<str>]>,
     /// The listing in or after which it was read.
     listing: u64,
 }
@@ -74,7 +78,7 @@ struct Known {
 #[derive(Debug)]
 struct Place {
     precedence: Precedence,
-    data_key: String,
+    data_key: Text,
     /// The listing in or after which it was chosen.
     listing: u64,
 }
@@ -82,20 +86,20 @@ struct Place {
 /// What is in another ConfigMap.
 #[derive(Debug)]
 struct Copied {
-    data_key: String,
+    data_key: Text,
     state: Arc<SavedState>,
 }
 
-/// Which ConfigMap has which record.
+/// Which ConfigMap has which record. There is an entry for each node, and its maps share their keys.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    config_maps: HashMap<String, Known>,
+    config_maps: HashMap<Arc<str>, Known>,
     /// How many listings have begun.
     listings: u64,
     /// The last one that was complete.
     complete: u64,
-    places: HashMap<String, Place>,
-    copies: HashMap<String, BTreeMap<Precedence, Copied>>,
+    places: HashMap<Arc<str>, Place>,
+    copies: HashMap<Arc<str>, BTreeMap<Precedence, Copied>>,
 }
 
 impl Index {
@@ -111,7 +115,7 @@ impl Index {
 
     /// Whether what is known about a ConfigMap stays although it was read.
     pub(super) fn is_kept(&self, config_map: &ConfigMap, read: Read) -> bool {
-        let known = self.config_maps.get(&config_map.name_any());
+        let known = self.config_maps.get(&*config_map.name_any());
         known.is_some_and(|known| known.is_kept(version(config_map), read, self.listings))
     }
 
@@ -124,15 +128,16 @@ impl Index {
         documents: Vec<(String, SavedState)>,
         read: Read,
     ) -> Vec<UnusedDocument> {
-        let name = config_map.name_any();
-        let keys: Vec<String> = documents.iter().map(|(_, state)| Identity::key(state)).collect();
+        let name = own_key(&self.config_maps, &config_map.name_any());
+        let keys: Box<[_]> = documents.iter().map(|(_, state)| own_key(&self.places, &Identity::key(state))).collect();
         let known = Known { version: version(config_map), keys: keys.clone(), listing: self.listings };
         let before = self.config_maps.insert(name.clone(), known).unwrap_or_default();
         for gone in before.keys.iter().filter(|key| !keys.contains(key)) {
             self.withdraw(states, &name, gone);
         }
-        let enter = |((data_key, state), key): ((String, SavedState), String)| {
-            let precedence = Precedence::of(config_map, &state.node_name);
+        let enter = |((data_key, state), key): ((String, SavedState), Arc<str>)| {
+            let precedence = Precedence::named(name.clone(), config_map, &state.node_name);
+            let data_key = data_key.as_str().into();
             self.enter(states, key, precedence, Copied { data_key, state: Arc::new(state) }, read)
         };
         documents.into_iter().zip(keys).filter_map(enter).collect()
@@ -142,7 +147,7 @@ impl Index {
     fn enter(
         &mut self,
         states: &SavedStates,
-        key: String,
+        key: Arc<str>,
         precedence: Precedence,
         document: Copied,
         read: Read,
@@ -159,7 +164,7 @@ impl Index {
             return None;
         }
         let is_first = read == Read::Listed && place.listing > self.complete && precedence < place.precedence;
-        let record = if is_first { &precedence } else { &place.precedence }.config_map.clone();
+        let record = if is_first { &precedence } else { &place.precedence }.config_map.to_string();
         let (copy, document) = match (is_first, states.by_key(&key)) {
             (true, Some(state)) => {
                 let other = Copied { data_key: place.data_key.clone(), state };
@@ -169,21 +174,21 @@ impl Index {
             }
             (true, None) | (false, _) => (precedence, document),
         };
-        let config_map = copy.config_map.clone();
+        let config_map = copy.config_map.to_string();
         self.copies.entry(key).or_default().insert(copy, document);
         Some(UnusedDocument::copy_of(record, config_map, &node))
     }
 
-    fn put(&mut self, states: &SavedStates, key: String, precedence: Precedence, document: Copied, listing: u64) {
+    fn put(&mut self, states: &SavedStates, key: Arc<str>, precedence: Precedence, document: Copied, listing: u64) {
         let Copied { data_key, state } = document;
         self.places.insert(key, Place { precedence, data_key, listing });
         states.put(state);
     }
 
     /// Forgets a document that was in the ConfigMap `name`. If it was the record, a copy of it becomes the record.
-    fn withdraw(&mut self, states: &SavedStates, name: &str, key: &str) {
+    fn withdraw(&mut self, states: &SavedStates, name: &str, key: &Arc<str>) {
         self.drop_copy(name, key);
-        if self.places.get(key).is_none_or(|place| place.precedence.config_map != name) {
+        if self.places.get(key).is_none_or(|place| *place.precedence.config_map != *name) {
             return;
         }
         let mut copies = self.copies.remove(key).unwrap_or_default();
@@ -193,19 +198,19 @@ impl Index {
             return;
         };
         if !copies.is_empty() {
-            self.copies.insert(key.to_owned(), copies);
+            self.copies.insert(key.clone(), copies);
         }
         tracing::warn!(
             node = document.state.node_name,
-            config_map = precedence.config_map,
+            config_map = &*precedence.config_map,
             "the record in ConfigMap {name} is gone; its copy is the record now"
         );
-        self.put(states, key.to_owned(), precedence, document, self.listings);
+        self.put(states, key.clone(), precedence, document, self.listings);
     }
 
     fn drop_copy(&mut self, name: &str, key: &str) {
         let Some(copies) = self.copies.get_mut(key) else { return };
-        copies.retain(|copy, _| copy.config_map != name);
+        copies.retain(|copy, _| *copy.config_map != *name);
         if copies.is_empty() {
             self.copies.remove(key);
         }
@@ -220,7 +225,7 @@ impl Index {
     /// The known ConfigMaps that were not listed.
     pub(super) fn all_but(&self, listed: &[String]) -> Vec<String> {
         let listed: HashSet<&str> = listed.iter().map(String::as_str).collect();
-        self.config_maps.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect()
+        self.config_maps.keys().filter(|name| !listed.contains(&***name)).map(|name| name.to_string()).collect()
     }
 
     /// The version of a ConfigMap that is known now, for [`Read::Answered`].
@@ -231,12 +236,12 @@ impl Index {
     /// The location of the record with this key, if there is one.
     pub(super) fn place(&self, key: &str) -> Option<DocumentLocation> {
         let Place { precedence, data_key, listing: _ } = self.places.get(key)?;
-        Some(DocumentLocation { config_map: precedence.config_map.clone(), data_key: data_key.clone() })
+        Some(DocumentLocation { config_map: precedence.config_map.to_string(), data_key: data_key.to_string() })
     }
 
     /// Whether a ConfigMap with this name contains only documents of other nodes.
     pub(super) fn is_of_another(&self, states: &SavedStates, name: &str, node: &str) -> bool {
-        let keys = self.config_maps.get(name).map(|known| known.keys.as_slice()).unwrap_or_default();
+        let keys = self.config_maps.get(name).map(|known| &*known.keys).unwrap_or_default();
         let states: Vec<_> = keys.iter().filter_map(|key| states.by_key(key)).collect();
         !states.is_empty() && states.iter().all(|state| state.node_name != node)
     }
@@ -255,7 +260,35 @@ impl Known {
     }
 }
 
+/// The key of a map that is this text, or a new one.
+fn own_key<V>(map: &HashMap<Arc<str>, V>, text: &str) -> Arc<str> {
+    map.get_key_value(text).map_or_else(|| text.into(), |(key, _)| key.clone())
+}
+
 /// Resource versions increase (KEP-5504); one that is not a number counts as the newest.
 fn version(config_map: &ConfigMap) -> u64 {
     config_map.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::layout::STATE_KEY;
+    use super::*;
+
+    #[test]
+    fn its_maps_share_their_keys_also_after_a_change() {
+        let (mut index, states) = (Index::default(), SavedStates::default());
+        for version in ["1", "2"] {
+            let metadata = json!({"name": "node-labels-n1", "resourceVersion": version});
+            let config_map = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            let state = serde_json::from_value(json!({"nodeName": "n1"})).unwrap();
+            index.take_up(&states, &config_map, vec![(STATE_KEY.to_owned(), state)], Read::Watched);
+            let (name, known) = index.config_maps.get_key_value("node-labels-n1").unwrap();
+            let (key, place) = index.places.get_key_value("name=n1").unwrap();
+            assert!(Arc::ptr_eq(name, &place.precedence.config_map) && Arc::ptr_eq(key, &known.keys[0]), "{version}");
+        }
+    }
 }

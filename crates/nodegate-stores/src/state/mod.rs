@@ -11,7 +11,6 @@ mod pools;
 mod stored_map;
 mod writer;
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use arc_swap::ArcSwap;
 
+use crate::by_text::ByText;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{PoolMemory, Publishers};
 
@@ -35,7 +35,8 @@ pub use writer::{StateWriter, Written};
 /// Shards of the map that are replaced one by one, so that a change copies few entries.
 const SHARDS: usize = 128;
 
-type Shard = HashMap<Box<str>, Arc<SavedState>>;
+/// Documents by their keys ([`Identity::key`]).
+type Shard = ByText<SavedState>;
 
 /// The saved state of all nodes. Reading takes no lock.
 #[derive(Debug)]
@@ -87,11 +88,11 @@ impl SavedStates {
 
     /// The saved state of the node with this name, according to the documents' `nodeName`.
     pub fn all(&self) -> Vec<Arc<SavedState>> {
-        self.shards.iter().flat_map(|shard| shard.load().values().cloned().collect::<Vec<_>>()).collect()
+        self.shards.iter().flat_map(|shard| shard.load().iter().cloned().collect::<Vec<_>>()).collect()
     }
 
     fn by_key(&self, key: &str) -> Option<Arc<SavedState>> {
-        self.shard(key).load().get(key).cloned()
+        with_key(&self.shard(key).load(), key).cloned()
     }
 
     /// The programs that publish labels on any node.
@@ -133,14 +134,14 @@ impl SavedStates {
 
     /// Replaces all documents.
     pub fn replace(&self, states: impl IntoIterator<Item = Arc<SavedState>>) {
-        let mut shards: Vec<Shard> = vec![Shard::new(); SHARDS];
+        let mut shards: Vec<Shard> = vec![Shard::default(); SHARDS];
         let mut publishers = Publishers::default();
         for state in states {
             publishers = publishers.and(Publishers::named(&state.publishers));
             let key = Identity::key(&state);
             let mut hasher = DefaultHasher::new();
             key.hash(&mut hasher);
-            shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()].insert(key.into(), state);
+            put(&mut shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()], &key, &state);
         }
         for (place, shard) in self.shards.iter().zip(shards) {
             place.store(Arc::new(shard));
@@ -153,7 +154,7 @@ impl SavedStates {
         let key = Identity::key(&state);
         self.shard(&key).rcu(|shard| {
             let mut shard = Shard::clone(shard);
-            shard.insert(key.as_str().into(), state.clone());
+            put(&mut shard, &key, &state);
             shard
         });
     }
@@ -161,8 +162,24 @@ impl SavedStates {
     fn remove(&self, key: &str) {
         self.shard(key).rcu(|shard| {
             let mut shard = Shard::clone(shard);
-            shard.remove(key);
+            remove(&mut shard, key);
             shard
         });
     }
+}
+
+fn with_key<'s>(shard: &'s Shard, key: &str) -> Option<&'s Arc<SavedState>> {
+    shard.like(key).find(|state| Identity::is_key(key, state))
+}
+
+fn remove(shard: &mut Shard, key: &str) {
+    if let Some(state) = with_key(shard, key).cloned() {
+        shard.remove(key, &state);
+    }
+}
+
+/// Adds a document, in place of one with this key.
+fn put(shard: &mut Shard, key: &str, state: &Arc<SavedState>) {
+    remove(shard, key);
+    shard.insert(key, state);
 }
