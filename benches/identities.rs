@@ -1,4 +1,4 @@
-//! What a replica keeps of the identities of 15,000 nodes: `cargo bench --bench identities`.
+//! What a replica keeps of 15,000 nodes, of their records and of their identities: `cargo bench --bench identities`.
 //!
 //! Each figure is the memory of a process that has read the objects of 16,000 nodes as an API server lists them, or their records, or both,
 //! less that of one that has read 1,000: what is used for reading a page of a list, and given back for other work, is no part of it. Of
@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run ends")]
 
+use std::collections::HashMap;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use kube::client::Body;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{PolicyDocument, PolicySet};
 use nodegate_stores::machines::Asked;
-use nodegate_stores::state::{Identity, SavedStates};
+use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 use nodegate_stores::witnesses::Witnesses;
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use serde_json::{Value, json};
@@ -33,9 +34,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const NODES: usize = 15_000;
 const FEW: usize = 1_000;
 const TARGET_MB: f64 = 8.0;
+/// Of a record, in bytes.
+const RECORD_TARGET: f64 = 1_500.0;
 /// Which child a process is, and how many nodes there are.
 const CHILD: &str = "NODEGATE_IDENTITIES";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+/// Saved labels of a node, and how many of them have a value that no other node has.
+const SAVED: [(usize, usize); 4] = [(0, 0), (4, 0), (20, 0), (20, 2)];
 
 /// What proves the pools of the nodes.
 const SOURCES: [&str; 4] = ["requester", "bootstrap", "NodeClaim", "Machine"];
@@ -48,7 +54,17 @@ fn main() {
         drop(kept);
         return;
     }
-    println!("memory for {NODES} nodes, in MB (records: beyond what they have without pools)");
+    println!("memory for a record, in bytes");
+    println!("| saved labels | of them of this node alone | from files | from ConfigMaps |");
+    println!("|---|---|---|---|");
+    for (saved, own) in SAVED {
+        let [files, config_maps] = ["files", "ConfigMap"].map(|from| {
+            let bytes = more(&format!("{from}/{saved}/{own}")) * 1e6 / NODES as f64;
+            format!("{bytes:.0}{}", if bytes > RECORD_TARGET { " (missed)" } else { "" })
+        });
+        println!("| {saved} | {own} | {files} | {config_maps} |");
+    }
+    println!("\nmemory for {NODES} nodes, in MB (records: beyond what they have without pools)");
     println!("| proof | objects of the API server | records | together |");
     println!("|---|---|---|---|");
     let plain = more("record");
@@ -89,6 +105,9 @@ fn resident() -> u64 {
 /// Reads of so many nodes, and returns what is kept.
 fn read(what: &str, nodes: usize) -> Box<dyn std::any::Any> {
     let (what, source) = what.split_once('/').unwrap_or((what, ""));
+    if what == "files" {
+        return from_files(source, nodes);
+    }
     let states = SavedStates::new(Identity::Name);
     if matches!(what, "record" | "both") {
         states.replace((0..nodes).map(|at| Arc::new(record(at, source))));
@@ -96,12 +115,50 @@ fn read(what: &str, nodes: usize) -> Box<dyn std::any::Any> {
     if what == "record" {
         return Box::new(states);
     }
+    let labels = source;
     let source = if what == "both" { source } else { what };
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let witnesses = Arc::new(Witnesses::default());
+    if what == "ConfigMap" {
+        return Box::new((runtime.block_on(from_config_maps(labels, nodes)), runtime));
+    }
     runtime.block_on(listen(source, nodes, &witnesses));
     Box::new((states, witnesses, runtime))
+}
+
+/// Records as `serve --state-dir` has them.
+fn from_files(labels: &str, nodes: usize) -> Box<dyn std::any::Any> {
+    let directory = tempfile::tempdir().expect("a directory");
+    for at in 0..nodes {
+        let file = directory.path().join(format!("{}.json", name(at)));
+        let mut record = whole_record(at, labels);
+        // Only nodegate in a cluster writes it.
+        record["history"] = json!([]);
+        std::fs::write(file, record.to_string()).expect("written");
+    }
+    let (known, errors) = nodegate_stores::state::read(directory.path(), &HashMap::new());
+    assert!(known.len() == nodes && errors.is_empty(), "{errors:?}");
+    let states = SavedStates::new(Identity::Name);
+    states.replace(known.values().cloned());
+    Box::new((known, states))
+}
+
+/// Records as every replica in a cluster has them.
+async fn from_config_maps(labels: &str, nodes: usize) -> ConfigMaps {
+    let client = Client::new(ApiServer::of_config_maps(labels.to_owned(), nodes).service(), "default");
+    let maps = ConfigMaps::new(client, "nodegate", Arc::new(SavedStates::new(Identity::Name)));
+    let (synced, is_synced) = tokio::sync::oneshot::channel();
+    let follows = maps.clone();
+    let following = tokio::spawn(async move {
+        let synced = || synced.send(()).unwrap_or_default();
+        follows.follow(Duration::from_secs(60), synced, |unused| panic!("{unused:?}")).await;
+    });
+    is_synced.await.expect("it is read");
+    assert_eq!(maps.states().len(), nodes);
+    following.abort();
+    drop(following.await);
+    maps
 }
 
 /// Reads the objects until the last of them is known.
@@ -172,6 +229,15 @@ impl ApiServer {
         Self { group, kind: what.to_owned(), nodes, item }
     }
 
+    fn of_config_maps(labels: String, nodes: usize) -> Self {
+        let item = move |at| {
+            json!({"metadata": {"name": format!("node-labels-{}", name(at)), "namespace": "nodegate", "resourceVersion": "1",
+                "creationTimestamp": "2026-11-27T10:00:00Z"},
+                "data": {"state.json": whole_record(at, &labels).to_string()}})
+        };
+        Self { group: "", kind: "ConfigMap".to_owned(), nodes, item: Arc::new(item) }
+    }
+
     /// A page of the list.
     fn page(&self, query: &str) -> Bytes {
         let number = |name: &str| {
@@ -182,7 +248,8 @@ impl ApiServer {
         let last = (first + number("limit").unwrap_or(self.nodes)).min(self.nodes);
         let next = if last < self.nodes { last.to_string() } else { String::new() };
         let items: Vec<Value> = (first..last).map(&*self.item).collect();
-        json!({"apiVersion": format!("{}/v1", self.group), "kind": "List",
+        let version = format!("{}/v1", self.group);
+        json!({"apiVersion": version.trim_start_matches('/'), "kind": format!("{}List", self.kind),
             "metadata": {"resourceVersion": "1", "continue": next}, "items": items})
         .to_string()
         .into()
@@ -222,7 +289,7 @@ impl ApiServer {
                 json!({"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": [resource]});
             return Response::new(full(list.to_string().into()));
         }
-        if path.starts_with(&format!("/apis/{}/v1/", self.group)) {
+        if path.starts_with(&format!("/apis/{}/v1/", self.group)) || path == "/api/v1/namespaces/nodegate/configmaps" {
             return Response::new(full(self.page(query)));
         }
         let mut missing =
@@ -267,6 +334,22 @@ fn machine(at: usize) -> Value {
             "labels": {"example.com/pool": "gpu-h100"}},
         "spec": {"providerID": provider_id(at)},
         "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}, {"type": "InternalDNS", "address": name(at)}]}})
+}
+
+/// The record of a node, with so many saved labels as `labels` says before the slash, of which so many as it says behind it have a value
+/// of their own.
+fn whole_record(at: usize, labels: &str) -> Value {
+    let (saved, own) = labels.split_once('/').expect("two numbers");
+    let (saved, own): (usize, usize) = (saved.parse().expect("a number"), own.parse().expect("a number"));
+    let value = |label| if label < own { format!("asset-{label}-{at:06}") } else { format!("value-{label}") };
+    let labels: serde_json::Map<String, Value> =
+        (0..saved).map(|label| (format!("persist.demo/label-{label}"), value(label).into())).collect();
+    let change = json!({"id": 1, "time": "2026-11-27T10:00:00Z", "by": "nodegate", "how": "controller", "field": "label", "key": "tier", "new": "gold"});
+    json!({"nodeName": name(at), "nodeUID": uid(at), "capturedAt": "2026-11-27T10:00:00Z", "revision": 3, "labels": labels,
+        "owned": {
+            "labels": {"node-role.kubernetes.io/gpu": "", "tier": "gold", "example.com/team": "ml", "example.com/gpu": "h100"},
+            "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]},
+        "publishers": ["gpu-feature-discovery"], "restoreToken": format!("{at:032x}"), "history": vec![change; 10]})
 }
 
 /// The record of a node with a label that nodegate owns, whose pool was proven so.
