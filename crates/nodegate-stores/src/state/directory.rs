@@ -25,12 +25,27 @@ pub struct StateError {
 /// Called with the number of valid files and the errors of the others.
 pub type StateObserver = Arc<dyn Fn(usize, &[StateError]) + Send + Sync>;
 
-/// Reads every `<node>.json`. For an invalid file, the state of its node in `last` is kept.
+/// Reads every `<node>.json`, without the history, which only commands need. For an invalid file, the state of its node in `last` is kept.
 ///
 /// A directory that does not exist counts as empty.
 pub fn read(
     directory: &Path,
     last: &HashMap<String, Arc<SavedState>>,
+) -> (HashMap<String, Arc<SavedState>>, Vec<StateError>) {
+    read_each(directory, last, |state| SavedState { history: Vec::new(), ..state })
+}
+
+/// Reads every `<node>.json`, with the history.
+///
+/// A directory that does not exist counts as empty.
+pub fn read_with_history(directory: &Path) -> (HashMap<String, Arc<SavedState>>, Vec<StateError>) {
+    read_each(directory, &HashMap::new(), |state| state)
+}
+
+fn read_each(
+    directory: &Path,
+    last: &HashMap<String, Arc<SavedState>>,
+    kept: impl Fn(SavedState) -> SavedState,
 ) -> (HashMap<String, Arc<SavedState>>, Vec<StateError>) {
     let mut states = HashMap::new();
     let mut errors = Vec::new();
@@ -49,6 +64,7 @@ pub fn read(
         };
         match read_file(&path, node) {
             Ok(state) => {
+                let state = kept(state);
                 // An unchanged document is not copied.
                 let state =
                     last.get(node).filter(|known| ***known == state).cloned().unwrap_or_else(|| Arc::new(state));
@@ -121,11 +137,14 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         write(
             "n1.json",
-            r#"{"nodeName": "n1", "labels": {"a": "b"}, "capturedAt": "2026-01-14T17:00:00Z", "future": 1}"#,
+            r#"{"nodeName": "n1", "labels": {"a": "b"}, "capturedAt": "2026-01-14T17:00:00Z", "future": 1,
+                "history": [{"id": 1, "time": "2026-01-14T17:00:00Z", "how": "user", "field": "label", "key": "a", "new": "b"}]}"#,
         );
         write("n2.json", r#"{"nodeName": "other", "labels": {}}"#);
         write("README.md", "x");
         let (states, errors) = read(directory.path(), &HashMap::new());
+        let whole = read_with_history(directory.path()).0;
+        assert_eq!((states["n1"].history.len(), whole["n1"].history.len()), (0, 1));
         assert_eq!(states["n1"].labels.get("a"), Some("b"));
         assert_eq!((states.len(), errors.len()), (1, 1));
         assert!(errors[0].to_string().contains("n2.json"), "{}", errors[0]);

@@ -23,7 +23,7 @@ use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{PoolMemory, Publishers};
 
 pub use configmaps::ConfigMaps;
-pub use directory::{StateError, StateObserver, read, watch};
+pub use directory::{StateError, StateObserver, read, read_with_history, watch};
 pub use error::WriteError;
 pub use identity::{Identity, Machine};
 pub use index::Precedence;

@@ -176,7 +176,7 @@ fn each_once(mut found: Vec<(Precedence, SavedState)>, mut report: impl FnMut(Un
 /// Returns an error if the directory or a file in it cannot be read.
 pub(in crate::cli) fn in_directory(directory: &Path) -> anyhow::Result<HashMap<String, SavedState>> {
     anyhow::ensure!(directory.is_dir(), "--state-dir {}: there is no such directory", directory.display());
-    let (states, errors) = state::read(directory, &Default::default());
+    let (states, errors) = state::read_with_history(directory);
     if let Some(error) = errors.into_iter().next() {
         return Err(error.into());
     }
