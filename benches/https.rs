@@ -1,5 +1,5 @@
 //! The whole HTTPS path: reviews per second and CPU per review, beside a static responder on the same
-//! stack; memory and start time. `cargo bench --bench https`.
+//! stack; the same at the pace of an API server; memory and start time. `cargo bench --bench https`.
 //!
 //! Server and load run in two processes on the same machine. Compare the ratios of one run.
 
@@ -8,6 +8,7 @@
 
 use std::path::Path;
 use std::process::Child;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
@@ -25,11 +26,15 @@ mod responder;
 mod review;
 
 use governance::governance;
-use load::{Client, Measured, rss_megabytes};
+use load::{Client, Measured, Used, rss_megabytes};
 use process::{Server, free_address, wait_for};
 
 const CONNECTIONS: usize = 16;
 const LENGTH: Duration = Duration::from_secs(8);
+/// About 290 reviews a second.
+const PACED_CONNECTIONS: usize = 3;
+const PACE: Duration = Duration::from_millis(10);
+const PACED_LENGTH: Duration = Duration::from_secs(15);
 
 fn main() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -70,6 +75,51 @@ fn main() {
         println!("of /validate, {what}: {:.2} ×", governed.cpu_micros / floor.cpu_micros);
     }
     println!("start to ready: {:.0} ms", start_time(&certs, &policy));
+    at_pace(&certs, &policy, &mutate);
+}
+
+/// The cost of a review at the pace of an API server, between whose calls other programs run.
+fn at_pace(certs: &Path, policy: &Path, load: &Load<'_>) {
+    println!(
+        "\n| server, {PACED_CONNECTIONS} connections, a review on each every {PACE:?} | reviews/s | CPU per review | context switches | p50 |"
+    );
+    println!("|---|---|---|---|---|");
+    let bare = |address: &str| {
+        let bare = responder::Listener::Bare { tickets: 2 };
+        responder::command(bare, certs, address, responder::ONE_LABEL).spawn().expect("started")
+    };
+    let floor = pace("hyper alone, constant patch", bare, load);
+    let listener = pace("static responder, constant patch", |address| responder::start(certs, address), load);
+    let ours = pace("nodegate, 100 rules, 5 match", |address| process::nodegate(certs, policy, address), load);
+    println!(
+        "\nCPU per review at this pace: {:.2} × hyper alone, {:.2} × the static responder",
+        ours / floor,
+        ours / listener
+    );
+}
+
+/// CPU per review, in microseconds.
+fn pace(name: &str, start: impl Fn(&str) -> Child, load: &Load<'_>) -> f64 {
+    let address = free_address();
+    let server = Server(start(&address));
+    wait_for(&address);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let client = Arc::new(Client::new(&address, load.path, &load.certs.join("ca.crt")));
+    let run = |length| runtime.block_on(client.clone().paced(PACED_CONNECTIONS, load.body.clone(), PACE, length));
+    run(Duration::from_secs(1));
+    let before = Used::by(server.0.id());
+    let (latencies, refused) = run(PACED_LENGTH);
+    let after = Used::by(server.0.id());
+    assert_eq!(refused, 0, "{name} answers");
+    let reviews = latencies.len() as f64;
+    let micros = (after.cpu - before.cpu).as_secs_f64() * 1e6 / reviews;
+    println!(
+        "| {name} | {:.0} | {micros:.1} µs | {:.2} | {:.0} µs |",
+        reviews / PACED_LENGTH.as_secs_f64(),
+        (after.context_switches - before.context_switches) as f64 / reviews,
+        latencies[latencies.len() / 2].as_secs_f64() * 1e6,
+    );
+    micros
 }
 
 /// What is sent, and what the answer to it contains.

@@ -47,6 +47,32 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     ticks as f64 / 100.0
 }
 
+/// What the threads of a process have used.
+#[allow(dead_code, reason = "not every bench counts it")]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Used {
+    pub(crate) cpu: Duration,
+    pub(crate) context_switches: u64,
+}
+
+impl Used {
+    /// By all threads of a process that have not ended, from `/proc/PID/task`.
+    #[allow(dead_code, reason = "not every bench counts it")]
+    pub(crate) fn by(pid: u32) -> Self {
+        let mut used = Self::default();
+        for thread in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
+            let read = |file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+            let nanoseconds = read("schedstat").split(' ').next().and_then(|number| number.parse().ok());
+            used.cpu += Duration::from_nanos(nanoseconds.unwrap_or_default());
+            let status = read("status");
+            let switches = status.lines().filter(|line| line.contains("ctxt_switches:"));
+            used.context_switches +=
+                switches.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum::<u64>();
+        }
+        used
+    }
+}
+
 /// Resident memory of a process in MB, from `/proc/PID/status`.
 pub(crate) fn rss_megabytes(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 const ARGUMENT: &str = "--static-responder";
 /// One label, as a JSON patch in base64.
-const ONE_LABEL: &str = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscy90ZWFtIiwidmFsdWUiOiJwbGF0Zm9ybSJ9XQ==";
+pub(crate) const ONE_LABEL: &str =
+    "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscy90ZWFtIiwidmFsdWUiOiJwbGF0Zm9ybSJ9XQ==";
 
 /// How a responder accepts connections.
 #[derive(Clone, Copy)]
