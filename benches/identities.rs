@@ -132,10 +132,7 @@ fn from_files(labels: &str, nodes: usize) -> Box<dyn std::any::Any> {
     let directory = tempfile::tempdir().expect("a directory");
     for at in 0..nodes {
         let file = directory.path().join(format!("{}.json", name(at)));
-        let mut record = whole_record(at, labels);
-        // Only nodegate in a cluster writes it.
-        record["history"] = json!([]);
-        std::fs::write(file, record.to_string()).expect("written");
+        std::fs::write(file, whole_record(at, labels).to_string()).expect("written");
     }
     let (known, errors) = nodegate_stores::state::read(directory.path(), &HashMap::new());
     assert!(known.len() == nodes && errors.is_empty(), "{errors:?}");

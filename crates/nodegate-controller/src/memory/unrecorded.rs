@@ -105,8 +105,8 @@ impl Unrecorded {
 fn both(one: Option<&Owned>, other: Option<Owned>) -> Option<Owned> {
     let (Some(one), Some(mut other)) = (one, other.clone()) else { return one.cloned().or(other) };
     let add = |into: &mut TextMap, from: &TextMap| {
-        let known = into.clone();
-        into.extend(from.iter().filter(|(key, _)| !known.contains_key(key)));
+        let missing: Vec<_> = from.iter().filter(|(key, _)| !into.contains_key(key)).collect();
+        into.extend(missing);
     };
     let copies = one.copies.iter().filter(|key| !other.labels.contains_key(key));
     other.copies.extend(copies.cloned().collect::<Vec<_>>());

@@ -20,7 +20,7 @@ pub use bootstrap::{Bootstrap, BootstrapDocument};
 pub use change::{Change, How};
 pub use digits::{Uid, sha256_of};
 pub use provisioned::{ProvisionedBy, ProvisionedDocument, ProvisionerObject};
-pub use texts::{Text, TextMap};
+pub use texts::{SharedText, TextMap};
 
 /// The `state.json` document of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,10 +48,10 @@ pub struct SavedState {
     pub owned: Option<Owned>,
     /// The programs that have published labels on this node object, to distinguish their restart from their absence.
     #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
-    pub publishers: Vec<String>,
+    pub publishers: Vec<SharedText>,
     /// Those that did so on an earlier object of the node and have not yet on this one.
     #[serde(default, deserialize_with = "exact", skip_serializing_if = "Vec::is_empty")]
-    pub publishers_before: Vec<String>,
+    pub publishers_before: Vec<SharedText>,
     /// When nodegate noticed that the node was deleted (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<String>,
@@ -245,12 +245,12 @@ pub struct AssertedMachine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SavedTaint {
     /// The key.
-    pub key: Text,
+    pub key: SharedText,
     /// The value, empty if there is none.
     #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub value: Text,
+    pub value: SharedText,
     /// The effect.
-    pub effect: Text,
+    pub effect: SharedText,
 }
 
 /// The keys that nodegate owns on a node.
@@ -269,14 +269,14 @@ pub struct Owned {
     /// Grace period before removal in seconds, by key (`key:Effect` for a taint), if it is not 60. It applies even after
     /// its rule is deleted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub remove_after: BTreeMap<String, u64>,
+    pub remove_after: BTreeMap<SharedText, u64>,
     /// Those of the labels that a migration copied from another key. The copy that becomes the new key stays.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub copies: BTreeSet<String>,
+    pub copies: BTreeSet<SharedText>,
     /// Those of the labels that others set and a migration took over at cutover. They are given back if its phase goes back
     /// to `dualWrite`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub taken_over: BTreeSet<String>,
+    pub taken_over: BTreeSet<SharedText>,
     /// The change that was under way when this was recorded, until the node shows whether it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Box<Unsettled>>,

@@ -303,7 +303,7 @@ fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
     );
     scene.node["status"] = json!({"capacity": {"cpu": "8", "memory": "lots"}, "nodeInfo": {"osImage": "Ubuntu 22.04"},
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    scene.saved.publishers = vec!["nvidia.com".to_owned()];
+    scene.saved.publishers = vec!["nvidia.com".into()];
     let requirement = |key: &str, operator: &str, values: Json| json!({"selector": {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}});
     for (of_match, expected) in [
         (json!({"names": ["n1", "gpu-*"]}), "true names [n1, gpu-*]: the node is named n1"),

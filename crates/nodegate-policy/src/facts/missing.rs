@@ -1,6 +1,6 @@
 //! Which publishers of labels a node lacks.
 
-use crate::api::state::SavedState;
+use crate::api::state::{SavedState, SharedText};
 use crate::facts::Readiness;
 use crate::facts::publishers::{ALL, Publisher, Publishers};
 
@@ -8,9 +8,9 @@ use crate::facts::publishers::{ALL, Publisher, Publishers};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory<'a> {
     /// Those that have published on this node object, by their names in its record.
-    seen: &'a [String],
+    seen: &'a [SharedText],
     /// Those that have published on an earlier object of the node.
-    before: [&'a [String]; 2],
+    before: [&'a [SharedText]; 2],
     /// Those that publish on other nodes.
     elsewhere: Publishers,
 }

@@ -3,7 +3,7 @@
 //! A program that restarts takes all its labels away for a moment, and other programs that publish in the same namespace leave
 //! theirs. So a node shows that a publisher is away by having had some of its labels, and now none.
 
-use crate::api::state::SavedState;
+use crate::api::state::{SavedState, SharedText};
 use crate::facts::NodeFacts;
 
 /// A program that publishes labels, or HAMi, which publishes annotations.
@@ -288,8 +288,8 @@ impl Publishers {
     }
 
     /// Those that a record names.
-    pub fn named(names: &[String]) -> Self {
-        let named = |publisher: &Publisher| names.iter().any(|name| name == publisher.name());
+    pub fn named(names: &[SharedText]) -> Self {
+        let named = |publisher: &Publisher| names.iter().any(|name| **name == *publisher.name());
         ALL.into_iter().filter(named).collect()
     }
 
@@ -359,10 +359,10 @@ mod tests {
     fn records_name_each_publisher_once_and_read_what_older_versions_wrote() {
         for (at, publisher) in ALL.into_iter().enumerate() {
             assert_eq!(publisher as usize, at);
-            let name = publisher.name().to_owned();
-            assert_eq!(Publishers::named(std::slice::from_ref(&name)).names().collect::<Vec<_>>(), [name]);
+            let name = publisher.name();
+            assert_eq!(Publishers::named(&[name.into()]).names().collect::<Vec<_>>(), [name]);
         }
-        assert!(Publishers::named(&["nvidia.com".to_owned()]).contains(GpuFeatureDiscovery));
-        assert_eq!(Publishers::named(&["of-a-newer-version".to_owned()]), Publishers::default());
+        assert!(Publishers::named(&["nvidia.com".into()]).contains(GpuFeatureDiscovery));
+        assert_eq!(Publishers::named(&["of-a-newer-version".into()]), Publishers::default());
     }
 }

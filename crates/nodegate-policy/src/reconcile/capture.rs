@@ -1,11 +1,11 @@
 //! The labels and taints to save for a node: the persisted ones, as the node has them, within limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
 use crate::api::names::TaintId;
 use crate::api::policy::PersistScope;
-use crate::api::state::{SavedTaint, TextMap};
+use crate::api::state::{SavedState, SavedTaint, TextMap};
 use crate::decide::decision::Decision;
 use crate::facts::managed_fields::Claim;
 use crate::facts::pool_memory::PoolShare;
@@ -29,21 +29,19 @@ pub(super) struct Captured {
 
 impl Captured {
     /// Applies the limits: keys that were saved before take precedence, so that new keys cannot displace them, then the
-    /// others in the order of the keys.
-    fn bound(&mut self, labels_before: &TextMap, taints_before: &[SavedTaint]) {
-        let before = self.labels.len() + self.taints.len();
-        if self.labels.len() > SAVED_LABELS_MAX {
-            let (known, new): (Vec<_>, Vec<_>) =
-                self.labels.iter().partition(|(key, _)| labels_before.contains_key(key));
-            self.labels = known.into_iter().chain(new).take(SAVED_LABELS_MAX).collect();
-        }
+    /// others in the order of the keys. What is beyond them becomes no shared text.
+    fn within_limits(labels: BTreeMap<&str, &str>, taints: BTreeSet<SavedTaint>, before: &SavedState) -> Self {
+        let all = labels.len() + taints.len();
+        let (known, new): (Vec<_>, Vec<_>) = labels.into_iter().partition(|(key, _)| before.labels.contains_key(key));
+        let labels: TextMap = known.into_iter().chain(new).take(SAVED_LABELS_MAX).collect();
         let was = |taint: &SavedTaint| {
-            taints_before.iter().any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect))
+            before.taints.iter().any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect))
         };
-        self.taints.sort_by_cached_key(|taint| !was(taint));
-        self.taints.truncate(SAVED_TAINTS_MAX);
-        self.taints.sort_unstable();
-        self.left_out = before - self.labels.len() - self.taints.len();
+        let mut taints: Vec<SavedTaint> = taints.into_iter().collect();
+        taints.sort_by_cached_key(|taint| !was(taint));
+        taints.truncate(SAVED_TAINTS_MAX);
+        taints.sort_unstable();
+        Self { left_out: all - labels.len() - taints.len(), labels, taints }
     }
 }
 
@@ -57,7 +55,7 @@ impl Planner<'_> {
     /// The node's persisted keys with their values.
     pub(super) fn captured(&mut self) -> Captured {
         let (node, saved) = (self.stored.node, self.stored.saved);
-        let mut captured = Captured::default();
+        let mut labels = BTreeMap::new();
         let mut unknown = Vec::new();
         let mut known = Vec::new();
         for (_, rule, saved) in self.set.saving_rules(PersistScope::Node) {
@@ -80,12 +78,12 @@ impl Planner<'_> {
                 let before = saved.labels.get(key);
                 // A kubelet that bypassed admission must not decide what is restored on the next machine.
                 let value = if self.is_forged(key, value) { before } else { Some(value) };
-                captured.labels.extend(value.map(|value| (key, value)));
+                labels.extend(value.map(|value| (key, value)));
             }
         }
         for (key, value) in saved.labels.iter().filter(|(key, value)| label(key, value)) {
             if restoring(key) || unknown.iter().any(|persist| persist.labels.contains(key)) {
-                captured.labels.insert(key, value);
+                labels.insert(key, value);
             }
         }
         let taint = |id: &TaintId, value: &str| {
@@ -96,14 +94,13 @@ impl Planner<'_> {
         let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
         let mut taints = BTreeSet::new();
         for fact in node.taints() {
-            let (key, value, effect) = (&*fact.key, fact.value(), &*fact.effect);
-            let saved = SavedTaint { key: key.into(), value: value.into(), effect: effect.into() };
-            let Ok(id) = saved.id() else { continue };
-            if taint(&id, &saved.value)
+            let (Ok(key), Some(effect)) = (fact.key.parse(), fact.effect()) else { continue };
+            let id = TaintId { key, effect };
+            if taint(&id, fact.value())
                 && !restoring(&id)
-                && known.iter().any(|persist| persist.taints.contains(&saved.key))
+                && known.iter().any(|persist| persist.taints.contains(&fact.key))
             {
-                taints.insert(saved);
+                taints.insert(SavedTaint::new(&id, fact.value()));
             }
         }
         for saved in &saved.taints {
@@ -113,9 +110,7 @@ impl Planner<'_> {
                 taints.insert(saved.clone());
             }
         }
-        captured.taints = taints.into_iter().collect();
-        captured.bound(&saved.labels, &saved.taints);
-        captured
+        Captured::within_limits(labels, taints, saved)
     }
 
     /// What a node that is recorded says about its pools; nothing while it is not known which sections match it. Labels that its kubelet

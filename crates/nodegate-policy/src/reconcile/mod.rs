@@ -24,7 +24,7 @@ pub(crate) use record::normalize_owned;
 pub use unseen::Unseen;
 use unsettled::{UnderWay, settle};
 
-use crate::api::state::{Asserted, Owned, SavedState};
+use crate::api::state::{Asserted, Owned, SavedState, SharedText};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::Evaluation;
 use crate::decide::forbidden::forbidding;
@@ -333,7 +333,7 @@ impl<'a> Planner<'a> {
     /// The record without owned and captured keys.
     fn base(&self) -> SavedState {
         let saved = self.stored.saved;
-        let mut publishers: BTreeSet<String> = self.evaluation.view.publishers().names().map(str::to_owned).collect();
+        let mut publishers: BTreeSet<SharedText> = self.evaluation.view.publishers().names().map(Into::into).collect();
         let mut before = &saved.publishers_before;
         if !self.first_sight {
             publishers.extend(saved.publishers.iter().cloned());

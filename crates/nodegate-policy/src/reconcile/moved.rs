@@ -60,7 +60,7 @@ pub(super) fn keep_origin(before: &Owned, key: &str, kept: &mut Owned) {
     let sets = [(&before.copies, &mut kept.copies), (&before.taken_over, &mut kept.taken_over)];
     for (recorded, kept) in sets {
         if recorded.contains(key) {
-            kept.insert(key.to_owned());
+            kept.insert(key.into());
         }
     }
 }

@@ -21,8 +21,8 @@ impl Planner<'_> {
         let grace =
             |key: &str| before.remove_after.get(key).map_or(REMOVE_AFTER, |seconds| Duration::from_secs(*seconds));
         let mut unwanted = |field, key: String, unknown: bool, kept: &mut Owned| {
-            if let Some(seconds) = before.remove_after.get(&key) {
-                kept.remove_after.insert(key.clone(), *seconds);
+            if let Some(seconds) = before.remove_after.get(&*key) {
+                kept.remove_after.insert(key.as_str().into(), *seconds);
             }
             if !unknown {
                 removals.push(Removal { field, after: grace(&key), key });
@@ -92,7 +92,7 @@ impl Planner<'_> {
                 own(kept, decision, Field::Label, key, value);
             }
             if desired.ownership == Ownership::TakenOver && self.is_original(before, key) {
-                kept.taken_over.insert(key.clone());
+                kept.taken_over.insert(key.as_str().into());
             }
         }
         for (key, desired) in decision.annotations.iter().filter(|(_, desired)| kept_values(desired.strength)) {

@@ -35,11 +35,11 @@ pub(super) fn own(owned: &mut Owned, decision: &Decision, field: Field, key: &st
         }
     };
     if field == Field::Label && desired.is_some_and(|desired| desired.ownership == Ownership::Copied) {
-        owned.copies.insert(key.to_owned());
+        owned.copies.insert(key.into());
     }
     let after = desired.map_or(REMOVE_AFTER, |desired| desired.remove_after);
     if after != REMOVE_AFTER {
-        owned.remove_after.insert(key.to_owned(), after.as_secs());
+        owned.remove_after.insert(key.into(), after.as_secs());
     }
 }
 
@@ -149,8 +149,7 @@ pub(crate) fn normalize_owned(mut record: SavedState) -> SavedState {
     owned.taints.dedup();
     let ids: BTreeSet<String> =
         owned.taints.iter().filter_map(|taint| taint.id().ok()).map(|id| id.to_string()).collect();
-    let there =
-        |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
+    let there = |key: &str| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
     owned.remove_after.retain(|key, _| there(key));
     owned.copies.retain(|key| owned.labels.contains_key(key));
     owned.taken_over.retain(|key| owned.labels.contains_key(key));

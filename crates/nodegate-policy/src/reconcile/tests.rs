@@ -68,7 +68,7 @@ fn a_restarting_publisher_removes_nothing_and_a_single_label_that_disappears_doe
     let labels =
         json!({"feature.node.kubernetes.io/pci-10de.present": "true", "feature.node.kubernetes.io/cpu-model.id": "x"});
     let mut scene = Scene::new(labels).claimed(&["feature.node.kubernetes.io/cpu-model.id"]).settle(&policy);
-    assert_eq!(scene.saved.publishers, ["feature.node.kubernetes.io"]);
+    assert_eq!(scene.saved.publishers, ["feature.node.kubernetes.io".into()]);
     scene.node["metadata"]["labels"] = json!({"gpu": "yes"});
     scene.keep(&policy, |plan| assert!(plan.removals.is_empty(), "NFD restarted: {:?}", plan.removals));
     scene.node["metadata"]["labels"] = json!({"gpu": "yes", "feature.node.kubernetes.io/cpu-model.id": "x"});

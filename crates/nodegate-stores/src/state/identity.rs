@@ -2,7 +2,7 @@
 
 use nodegate_policy::api::state::SavedState;
 
-/// What an identity begins with that is the node's name, alone or with an ID.
+/// The beginning of an identity that has the node's name.
 const NAME: &str = "name=";
 
 /// The fields that identify a machine.
@@ -96,5 +96,28 @@ impl std::fmt::Display for Identity {
             Self::ProviderId => "providerID",
             Self::SystemUuid => "systemUUID",
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_has_its_own_key_and_no_other() {
+        let document = |identity: Option<&str>| -> SavedState {
+            serde_json::from_value(json!({"nodeName": "n1", "identity": identity})).unwrap()
+        };
+        let identities = [None, Some("name=n2"), Some("name=n1,systemUUID=C"), Some("systemUUID=C"), Some("n1")];
+        let keys = identities.map(|identity| Identity::key(&document(identity)));
+        for (own, identity) in identities.into_iter().enumerate() {
+            for (at, key) in keys.iter().enumerate() {
+                assert_eq!(Identity::is_key(key, &document(identity)), at == own, "{key} {identity:?}");
+            }
+        }
+        assert!(!Identity::is_key("n1", &document(None)) && !Identity::is_key("name=n1x", &document(None)));
     }
 }

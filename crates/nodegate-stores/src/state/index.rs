@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 
 use super::layout::{NAME_PREFIX, UnusedDocument};
 use super::{Identity, SavedStates};
-use nodegate_policy::api::state::{SavedState, Text};
+use nodegate_policy::api::state::{SavedState, SharedText};
 
 /// Where a ConfigMap was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ struct Known {
 #[derive(Debug)]
 struct Place {
     precedence: Precedence,
-    data_key: Text,
+    data_key: SharedText,
     /// The listing in or after which it was chosen.
     listing: u64,
 }
@@ -86,11 +86,11 @@ struct Place {
 /// What is in another ConfigMap.
 #[derive(Debug)]
 struct Copied {
-    data_key: Text,
+    data_key: SharedText,
     state: Arc<SavedState>,
 }
 
-/// Which ConfigMap has which record. There is an entry for each node, and its maps share their keys.
+/// Which ConfigMap has which record. There is an entry for each node, so each name and each identity is there once.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     config_maps: HashMap<Arc<str>, Known>,

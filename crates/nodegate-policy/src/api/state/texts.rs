@@ -15,28 +15,28 @@ use super::shared::SharedValues;
 /// A text that others may have as well. It takes eight bytes; the text itself is there once.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(from = "Box<str>")]
-pub struct Text(Arc<Box<str>>);
+pub struct SharedText(Arc<Box<str>>);
 
-impl From<Box<str>> for Text {
+impl From<Box<str>> for SharedText {
     fn from(text: Box<str>) -> Self {
         static TEXTS: LazyLock<SharedValues<Box<str>>> = LazyLock::new(SharedValues::default);
         Self(TEXTS.of(text))
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for SharedText {
     fn from(text: &str) -> Self {
         Box::<str>::from(text).into()
     }
 }
 
-impl Default for Text {
+impl Default for SharedText {
     fn default() -> Self {
         "".into()
     }
 }
 
-impl Deref for Text {
+impl Deref for SharedText {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -44,25 +44,25 @@ impl Deref for Text {
     }
 }
 
-impl Borrow<str> for Text {
+impl Borrow<str> for SharedText {
     fn borrow(&self) -> &str {
         self
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for SharedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for SharedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self)
     }
 }
 
-impl Serialize for Text {
+impl Serialize for SharedText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self)
     }
@@ -70,8 +70,8 @@ impl Serialize for Text {
 
 /// Values by key, sorted by key. One of them takes 16 bytes if other records have the same key and the same value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(from = "BTreeMap<Box<str>, Box<str>>")]
-pub struct TextMap(LiteMap<Text, Text>);
+#[serde(from = "BTreeMap<SharedText, SharedText>")]
+pub struct TextMap(LiteMap<SharedText, SharedText>);
 
 impl TextMap {
     /// Whether there are none.
@@ -123,9 +123,7 @@ impl TextMap {
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for TextMap {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(texts: I) -> Self {
         let texts = texts.into_iter().map(|(key, value)| (key.as_ref().into(), value.as_ref().into()));
-        let mut texts = texts.collect::<LiteMap<_, _>>().into_tuple_vec();
-        texts.shrink_to_fit();
-        Self(LiteMap::from_sorted_store_unchecked(texts))
+        texts.collect::<BTreeMap<SharedText, SharedText>>().into()
     }
 }
 
@@ -141,9 +139,10 @@ impl<K: AsRef<str>, V: AsRef<str>, const N: usize> From<[(K, V); N]> for TextMap
     }
 }
 
-impl From<BTreeMap<Box<str>, Box<str>>> for TextMap {
-    fn from(texts: BTreeMap<Box<str>, Box<str>>) -> Self {
-        texts.into_iter().collect()
+impl From<BTreeMap<SharedText, SharedText>> for TextMap {
+    fn from(texts: BTreeMap<SharedText, SharedText>) -> Self {
+        // Its size is known, so the list has no room for more.
+        Self(LiteMap::from_sorted_store_unchecked(texts.into_iter().collect()))
     }
 }
 
@@ -156,7 +155,27 @@ impl Serialize for TextMap {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::SavedState;
     use super::*;
+
+    #[test]
+    fn a_record_that_was_read_takes_no_more_than_its_texts_and_lists() {
+        let taint = json!({"key": "k", "effect": "NoSchedule"});
+        let record: SavedState =
+            serde_json::from_value(json!({"nodeName": "n", "labels": {"a": "1", "b": "2", "c": "3"},
+            "taints": [taint], "publishers": ["p"], "publishersBefore": ["p"], "notProvisionedBy": ["m"],
+            "owned": {"taints": [taint], "removeAfter": {"a": 1}}}))
+            .unwrap();
+        let owned = record.owned.as_ref().unwrap();
+        let texts = [&record.publishers, &record.publishers_before].map(Vec::capacity);
+        let taints = [&record.taints, &owned.taints].map(Vec::capacity);
+        assert_eq!((texts, taints, record.not_provisioned_by.capacity()), ([1; 2], [1; 2], 1));
+        assert_eq!(record.labels.0.into_tuple_vec().capacity(), 3);
+        // BENCHMARKS.md has this figure.
+        assert_eq!((size_of::<SavedState>(), size_of::<SharedText>()), (576, 8));
+    }
 
     #[test]
     fn texts_are_found_changed_and_written_in_the_order_of_their_keys_and_kept_once() {

@@ -118,7 +118,7 @@ fn a_single_label_that_goes_while_its_publisher_stays_is_gone() {
 fn what_older_versions_recorded_for_a_namespace_stands_for_its_discovery_daemon() {
     let policy = policy();
     let mut scene = scene(all()).settle(&policy);
-    scene.saved.publishers = vec!["feature.node.kubernetes.io".to_owned(), "nvidia.com".to_owned()];
+    scene.saved.publishers = vec!["feature.node.kubernetes.io".into(), "nvidia.com".into()];
     let labels = scene.node["metadata"]["labels"].as_object_mut().unwrap();
     labels.retain(|key, _| !PUBLISHED[0].iter().any(|(gone, _)| gone == key));
     assert_kept(&scene, &policy, "its record has the prefix");
@@ -146,7 +146,7 @@ fn a_node_that_is_created_again_waits_for_its_publishers_until_it_is_settled() {
     let no_product = |scene: &Scene| scene.keep(&policy, |plan| plan.decision.label("has-product").map(str::to_owned));
     assert_eq!(no_product(&scene), None, "its record says that there was discovery");
     scene = scene.settle(&policy);
-    assert!(scene.saved.publishers.is_empty() && scene.saved.publishers_before.contains(&"nvidia.com".to_owned()));
+    assert!(scene.saved.publishers.is_empty() && scene.saved.publishers_before.contains(&"nvidia.com".into()));
     assert_eq!(no_product(&scene), None, "and still does");
     assert_eq!(scene.label("gpu.count"), None, "so twelve may be shares");
     scene.node["metadata"]["labels"]["node.kubernetes.io/instance-type"] = json!("g5.2xlarge");
