@@ -10,13 +10,15 @@ use crate::cli::look::report::document::NativeFailure;
 use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
 
-/// The counters, of policies that mutate and that validate (`k8s.io/apiserver`, `pkg/admission/plugin/policy/*/metrics`).
-const COUNTERS: [&str; 2] =
-    ["apiserver_mutating_admission_policy_check_total{", "apiserver_validating_admission_policy_check_total{"];
+/// The counters, of policies that mutate and that validate (`k8s.io/apiserver`, `pkg/admission/plugin/policy/*/metrics`), with the types of
+/// errors that are no failures. Of policies that validate, each denial is counted as an `invalid_error`
+/// (`pkg/admission/plugin/policy/validating/errors.go`).
+const COUNTERS: [(&str, &[&str]); 2] = [
+    ("apiserver_mutating_admission_policy_check_total{", &["no_error"]),
+    ("apiserver_validating_admission_policy_check_total{", &["no_error", "invalid_error"]),
+];
 /// How the names of nodegate's native policies begin.
 const OURS: &str = "nodegate";
-/// What the counters say of a policy that could be evaluated.
-const NO_ERROR: &str = "no_error";
 
 /// The native policies that the API server that answers could not evaluate since it was started.
 ///
@@ -38,17 +40,15 @@ pub(super) async fn failures(client: &Client) -> Result<Vec<NativeFailure>, Stri
 fn counted(metrics: &str) -> Vec<NativeFailure> {
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
     for line in metrics.lines() {
-        let Some((labels, count)) = COUNTERS.iter().find_map(|counter| line.strip_prefix(counter)?.rsplit_once('}'))
-        else {
-            continue;
-        };
+        let of = |(counter, no_failures)| Some((line.strip_prefix(counter)?.rsplit_once('}')?, no_failures));
+        let Some(((labels, count), no_failures)) = COUNTERS.into_iter().find_map(of) else { continue };
         // A million is `1e+06`.
         let (Some(policy), Some(error), Ok(count)) =
             (label(labels, "policy"), label(labels, "error_type"), count.trim().parse::<f64>())
         else {
             continue;
         };
-        if policy.starts_with(OURS) && error != NO_ERROR {
+        if policy.starts_with(OURS) && !no_failures.contains(&error) {
             *counts.entry((policy.to_owned(), error.to_owned())).or_default() += whole(count);
         }
     }
@@ -79,6 +79,7 @@ apiserver_mutating_admission_policy_check_total{error_type=\"invalid_error\",pol
 apiserver_mutating_admission_policy_check_total{error_type=\"no_error\",policy=\"nodegate-1\",policy_binding=\"a\"} 7
 apiserver_mutating_admission_policy_check_total{error_type=\"invalid_error\",policy=\"others\",policy_binding=\"a\"} 5
 apiserver_validating_admission_policy_check_total{enforcement_action=\"deny\",error_type=\"out_of_budget\",policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\"} 1
+apiserver_validating_admission_policy_check_total{enforcement_action=\"deny\",error_type=\"invalid_error\",policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\"} 12
 apiserver_validating_admission_policy_check_duration_seconds_count{error_type=\"invalid_error\",policy=\"nodegate-2\"} 1
 ";
         let found: Vec<_> =

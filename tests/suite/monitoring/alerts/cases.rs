@@ -234,10 +234,17 @@ pub(super) const CASES: [Case; 32] = [
     },
     Case {
         alert: "NativePolicyFails",
-        series: &[(
-            "apiserver_validating_admission_policy_check_total{policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\",error_type=\"out_of_budget\",enforcement_action=\"deny\"}",
-            "3x20 4x30",
-        )],
+        series: &[
+            (
+                "apiserver_validating_admission_policy_check_total{policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\",error_type=\"out_of_budget\",enforcement_action=\"deny\"}",
+                "3x20 4x30",
+            ),
+            // Each denial is counted so.
+            (
+                "apiserver_validating_admission_policy_check_total{policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\",error_type=\"invalid_error\",enforcement_action=\"deny\"}",
+                "0+5x50",
+            ),
+        ],
         quiet: 19,
         fires: 23,
         labels: &[("policy", "nodegate-guard"), ("error_type", "out_of_budget")],
