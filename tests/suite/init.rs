@@ -82,6 +82,8 @@ fn the_first_policy_of_a_fleet_passes_its_tests_and_changes_nothing() {
     let yaml = serde_saphyr::to_string(&fleet()).unwrap();
     let output = nodegate(at, &["init", "-", "--dir", "other", "--name", "mine"], &yaml);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let next = "\n  kubectl get nodes -o json | nodegate plan --policy other/policy.yaml -\n";
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with(next), "{output:?}");
     let read = |file: &str| std::fs::read_to_string(at.join(file)).unwrap();
     assert_eq!(read("policy/policy.yaml").replace("name: fleet\n", "name: mine\n"), read("other/policy.yaml"));
     assert_eq!(read("policy/test.yaml"), read("other/test.yaml"));

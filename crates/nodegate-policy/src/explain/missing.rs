@@ -223,8 +223,8 @@ fn facts(walked: &RuleResult, result: Outcome) -> Option<String> {
 /// The labels that a pending node waits for at a gate.
 fn awaited_at(gate: &ClosedGate) -> impl Iterator<Item = Missing> {
     let end = match gate.on_timeout {
-        OnTimeout::Release => "is released without it",
-        OnTimeout::Keep => "goes on waiting",
+        OnTimeout::Release => "and is released without it",
+        OnTimeout::Keep => "also later than",
     };
     let seconds = gate.timeout.as_secs();
     gate.missing.iter().map(move |key| {
@@ -239,7 +239,7 @@ fn awaited_at(gate: &ClosedGate) -> impl Iterator<Item = Missing> {
             policy: gate.id.policy.to_string(),
             rule: gate.id.rule.to_string(),
             why: MissingBecause::Gate,
-            detail: format!("the node waits for it, and {end} {seconds} s after its creation{usual}"),
+            detail: format!("the node waits for it, {end} {seconds} s after its creation{usual}"),
         }
     })
 }

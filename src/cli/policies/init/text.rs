@@ -45,11 +45,13 @@ pub(super) fn of(summary: &Summary, odd_ones: usize, program: &str, selected: &s
         0 => String::new(),
         some => format!("; {} at the end of {policy}", counted(some, "odd one out is", "odd ones out are")),
     };
+    // What was read from a pipe cannot be read again.
+    let nodes = if selected.trim() == "-" { "kubectl get nodes -o json | " } else { "" };
     text.push_str(&format!(
         "{read}, wrote {policy} ({}) and {test} ({}){odd_ones}\n\n\
          Next, review the {column} in {policy}, run its tests, and see that it changes nothing:\n  \
          {program} test {test}\n  \
-         {program} plan --policy {policy}{selected}\n",
+         {nodes}{program} plan --policy {policy}{selected}\n",
         counted(rules.len(), "rule", "rules"),
         counted(*cases, "case", "cases")
     ));
