@@ -332,16 +332,27 @@ impl Decision {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_taint_is_found_by_its_key_and_effect_together() {
-        let by = RuleId { policy: "p".into(), rule: "r".into() };
-        let desired = |value: &str| Desired {
+    fn desired_by(rule: &str, value: &str) -> Desired {
+        Desired {
             value: value.to_owned(),
             strength: Strength::Enforced,
-            by: by.clone(),
+            by: RuleId { policy: "p".into(), rule: rule.into() },
             remove_after: Duration::ZERO,
             ownership: Ownership::Usual,
-        };
+        }
+    }
+
+    #[test]
+    fn rules_that_assign_something_are_named_once_and_sorted() {
+        let labels = [("a", "z"), ("b", "c")].map(|(key, rule)| (key.to_owned(), desired_by(rule, "1")));
+        let annotations = [("a", "z"), ("b", "b")].map(|(key, rule)| (key.to_owned(), desired_by(rule, "1")));
+        let decision = Decision { labels: labels.into(), annotations: annotations.into(), ..Decision::default() };
+        assert_eq!(decision.rules().iter().map(|rule| &*rule.rule).collect::<Vec<_>>(), ["b", "c", "z"]);
+    }
+
+    #[test]
+    fn a_taint_is_found_by_its_key_and_effect_together() {
+        let desired = |value: &str| desired_by("r", value);
         let id = |key: &str, effect| TaintId { key: key.parse().unwrap(), effect };
         let taints = [
             (id("a", TaintEffect::NoSchedule), desired("1")),

@@ -93,6 +93,16 @@ fn a_label_of_an_inventory_names_it_and_a_missing_one_says_what_it_answered() {
 }
 
 #[test]
+fn a_taint_is_missing_although_the_node_has_another_of_its_effect_or_of_its_key() {
+    let unknown = json!({"expression": "node.metadata.labels['x'] == 'y'"});
+    let taints = json!([{"key": "gpu", "effect": "NoSchedule"}, {"key": "there", "effect": "NoSchedule"}]);
+    let policy = set(json!({"rules": [{"name": "r", "match": unknown, "taints": taints}]}));
+    let taints = json!([{"key": "gpu", "effect": "NoExecute"}, {"key": "there", "effect": "NoSchedule"}]);
+    let missing = missing(&living(json!({})).tainted(taints), &policy, None);
+    assert!(missing.len() == 1 && missing[0].starts_with("gpu unknown "), "{missing:?}");
+}
+
+#[test]
 fn a_rule_that_reads_a_label_of_an_inventory_names_the_one_that_has_not_answered() {
     let selector = json!({"matchExpressions": [{"key": "rack/row", "operator": "DoesNotExist"}]});
     let policy = set(json!({
@@ -204,6 +214,10 @@ fn what_removes_a_key_depends_on_why_it_is_there() {
         (&gone["source"], &gone["removedWhen"]),
         (&json!({"kind": "rule"}), &json!({"when": "gracePeriodEnds", "afterSeconds": 60}))
     );
+    let beside = json!({"labels": {"tier": "gold", "team": "ml"}, "annotations": {"tier": "x"}});
+    let beside = Scene::new(json!({"tier": "gold", "team": "ml"})).owning(beside);
+    let kept = entry(&beside, &set(json!({"rules": [{"name": "r", "labels": {"tier": "gold"}}]})), "tier");
+    assert_eq!(kept["removedWhen"]["when"], "ruleStopsMatching", "other keys are removed");
     let unknown = owning(&set(
         json!({"rules": [{"name": "r", "match": {"expression": "node.metadata.labels['x'] == 'y'"}, "labels": {"tier": "gold"}}]}),
     ));

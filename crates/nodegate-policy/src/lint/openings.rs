@@ -207,3 +207,18 @@ fn account(user: &str) -> Option<(&str, &str)> {
     };
     user.split_once(':').filter(|(namespace, name)| *namespace != "system" && is_name(namespace) && is_name(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_group_of_kubernetes_is_meant_to_be_the_nearest_one() {
+        assert_eq!(meant("system:master"), Some("system:masters"));
+        for fine in
+            ["system:masters", "master", "system:master*", "system:serviceaccount:kube-system", "system:far-from-all"]
+        {
+            assert_eq!(meant(fine), None, "{fine}");
+        }
+    }
+}

@@ -40,6 +40,17 @@ fn a_set_names_its_policies_rules_and_people() {
 }
 
 #[test]
+fn what_nodes_wait_for_says_whether_it_is_a_place() {
+    let set = set(&[(
+        "a",
+        json!({"gates": [{"name": "driver", "labels": ["gpu"]}], "topologies": [{"name": "fabric", "levels": ["block", "rack"]}]}),
+    )]);
+    let gates = set.gate_labels().map(|gate| (gate.id.to_string(), gate.labels.len(), gate.is_topology));
+    let expected = [("a/gate:driver".to_owned(), 1, false), ("a/topology:fabric".to_owned(), 2, true)];
+    assert_eq!(gates.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn the_longest_retention_of_all_persist_sections_holds() {
     let persist = |retention: &str| json!({"persist": {"labels": ["a.example/*"], "retention": retention}});
     assert_eq!(set(&[("a", json!({}))]).retention(), None, "nothing is saved");
