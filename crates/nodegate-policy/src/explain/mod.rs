@@ -195,7 +195,10 @@ impl<'a> Explainer<'a> {
         let once = assigned(&self.joining.view, held)
             .iter()
             .find(|given| !given.strength.is_kept() && given.value == held.value);
-        if let Some(given) = once.filter(|_| ours) {
+        // A kubelet that claims a protected label stays the manager of its key, although admission gives it another value.
+        let is_claimed_in_vain = held.field == Field::Label && self.set.is_protected(held.key);
+        let is_given = ours || claim.is_some_and(|claim| claim.is_kubelets() && is_claimed_in_vain);
+        if let Some(given) = once.filter(|_| is_given) {
             return (self.of_rule(given), Some(given));
         }
         let kind = match claim {

@@ -160,6 +160,20 @@ fn a_value_that_others_set_names_them_and_is_not_owned() {
 }
 
 #[test]
+fn a_protected_label_that_was_restored_is_not_its_kubelets_although_that_claims_the_key() {
+    let spec = |keys: Json| set(json!({"protect": {"keys": keys}, "persist": {"labels": ["owner"]}}));
+    let mut scene = living(json!({"owner": "carol"})).claimed_by("kubelet", &["owner"]);
+    scene.saved.labels.insert("owner", "carol");
+    let of = |policy: &PolicySet| {
+        let entry = entry(&scene, policy, "owner");
+        (entry["source"]["kind"].clone(), entry["source"]["rule"].clone(), entry["lost"].clone())
+    };
+    assert_eq!(of(&spec(json!(["owner"]))), (json!("saved"), json!("persist"), json!([])));
+    let (kind, rule, _) = of(&spec(json!(["another"])));
+    assert_eq!((kind, rule), (json!("kubelet"), Json::Null), "it may have set the same value");
+}
+
+#[test]
 fn values_that_are_assigned_once_keep_their_source() {
     let policy = set(
         json!({"rules": [{"name": "any", "mode": "default", "labels": {"tier": "any"}}], "persist": {"labels": ["team"]}}),

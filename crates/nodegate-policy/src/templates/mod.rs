@@ -138,6 +138,8 @@ pub enum Varies {
     Name,
     /// An inventory says it of the only node, and may say something else of the next one.
     OneAnswer,
+    /// It is not known of most nodes whether they have it. One that claims to be of the group, and is not, must not decide.
+    Unknown,
 }
 
 impl VaryingKey {
@@ -205,7 +207,7 @@ struct Known {
 
 impl GroupTemplate {
     /// Adds a node: what it [will have](once_joined) under its name, and under [another one](renamed). Where it is not known whether a
-    /// rule gives it something, the node says nothing about that.
+    /// rule gives it something, the node says nothing about that, unless it is so for most nodes.
     pub fn add(&mut self, set: &PolicySet, of_node: &Decision, under_another_name: &Decision) {
         self.nodes += 1;
         for key in doubtful(set, of_node) {
@@ -258,6 +260,7 @@ impl GroupTemplate {
                 () if known.nodes + doubtful < self.nodes => Some(Varies::Absent),
                 () if known.follows_name => Some(Varies::Name),
                 () if known.is_answer && self.nodes == 1 => Some(Varies::OneAnswer),
+                () if doubtful > known.nodes => Some(Varies::Unknown),
                 () => None,
             };
             let Known { values, nodes, policy, rule, .. } = known;

@@ -110,6 +110,10 @@ fn a_node_of_which_too_little_is_known_takes_nothing_out_of_the_template() {
     let nodes: [(Json, &[(&str, &str)]); 2] =
         [(node("gpu-1", &json!({"driver": "new"})), &[]), (node("gpu-2", &json!({})), &[])];
     assert_eq!(of(&policy, &nodes).0, ["fast=true", "gpu=:NoSchedule"]);
+    let most: [(Json, &[(&str, &str)]); 3] = [nodes[0].clone(), nodes[1].clone(), (node("gpu-3", &json!({})), &[])];
+    let (same, varying) = of(&policy, &most);
+    assert!(same.is_empty(), "one of three does not decide: {same:?}");
+    assert_eq!(varying, ["fast Unknown [\"true\"] on 1", "gpu Unknown [\"\"] on 1"]);
     let other: [(Json, &[(&str, &str)]); 2] = [nodes[0].clone(), (node("gpu-2", &json!({"driver": "old"})), &[])];
     assert_eq!(of(&policy, &other).0, Vec::<String>::new());
 }

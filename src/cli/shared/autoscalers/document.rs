@@ -219,6 +219,7 @@ fn why(because: Varies) -> &'static str {
         Varies::Absent => "only some nodes have it",
         Varies::Name => "follows from the node's name",
         Varies::OneAnswer => "an inventory says it of one node",
+        Varies::Unknown => "it is not known of most nodes",
     }
 }
 
