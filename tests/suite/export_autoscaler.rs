@@ -32,6 +32,7 @@ spec:
 fn export(files: &[(&str, Value)], arguments: &[&str]) -> (Option<i32>, String, String) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
+    fs::create_dir(directory.path().join("state")).unwrap();
     for (name, content) in files {
         fs::write(directory.path().join(name), content.to_string()).unwrap();
     }
@@ -334,4 +335,38 @@ fn what_a_node_pool_gives_its_nodes_itself_is_no_difference() {
     let files = [("nodes.json", nodes), ("pool.json", pool)];
     let (code, words, notes) = export(&files, &["nodes.json", "--groups", "pool.json", "--check"]);
     assert_eq!(code, Some(0), "{words}{notes}");
+}
+
+#[test]
+fn a_node_decides_nothing_about_a_nodepool_that_its_label_names_and_no_nodeclaim_of_it_does() {
+    let pools = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "pools"},
+        "spec": {"pools": [{"nameFrom": {"kind": "NodeClaim", "label": "karpenter.sh/nodepool"}}]}});
+    let of_cpu = |name: &str| {
+        let mut node = node(name, &json!({"karpenter.sh/nodepool": "cpu", "size": "large"}));
+        node["metadata"]["uid"] = json!(name);
+        node
+    };
+    let record = |name: &str, proof: Value| {
+        let mut record = json!({"nodeName": name, "nodeUID": name, "provisionedFor": name});
+        record.as_object_mut().unwrap().extend(proof.as_object().unwrap().clone());
+        record
+    };
+    let claim = |nodepool: &str| {
+        json!({"provisionedBy": [{"group": "karpenter.sh", "kind": "NodeClaim", "name": "c", "uid": "u",
+        "labels": {"karpenter.sh/nodepool": nodepool}}]})
+    };
+    let nodes = ["cpu-1", "gpu-8", "gpu-9", "unknown"].map(of_cpu);
+    let files = [
+        ("pools.json", pools),
+        ("nodes.json", json!({"apiVersion": "v1", "kind": "List", "items": nodes})),
+        ("state/cpu-1.json", record("cpu-1", claim("cpu"))),
+        ("state/gpu-8.json", record("gpu-8", claim("gpu"))),
+        ("state/gpu-9.json", record("gpu-9", json!({"notProvisionedBy": ["NodeClaim"]}))),
+    ];
+    let arguments = ["nodes.json", "--policy", "pools.json", "--state-dir", "state", "-o", "json"];
+    let (code, out, notes) = export(&files, &arguments);
+    let templates = parsed(&out);
+    assert_eq!((code, &templates["refutedNodes"]), (Some(0), &json!(2)), "{out}{notes}");
+    assert_eq!((&templates["pools"][0]["pool"], &templates["pools"][0]["nodes"]), (&json!("cpu"), &json!(2)), "{out}");
+    assert!(notes.contains("note: left out 2 nodes whose label names a NodePool"), "{notes}");
 }

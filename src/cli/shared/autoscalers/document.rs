@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::pool_id::PoolId;
 use crate::cli::shared::output;
+use nodegate_base::text::counted;
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::templates::{Key, TemplateKey, Varies, VaryingKey};
 
@@ -20,6 +21,8 @@ pub(crate) struct Templates {
     pub(in crate::cli) nodes_without_pool: usize,
     /// The number of nodes that are left out, because they have the pending taint.
     pub(in crate::cli) joining_nodes: usize,
+    /// The number of nodes that are left out, because their label names a NodePool, and no NodeClaim of their machine does.
+    pub(in crate::cli) refuted_nodes: usize,
 }
 
 /// What the template of one pool must say.
@@ -123,6 +126,12 @@ impl Templates {
                     pool.pool
                 ));
             }
+        }
+        if self.refuted_nodes > 0 {
+            output::note(&format!(
+                "note: left out {} whose label names a NodePool that no NodeClaim of the machine is of; `nodegate explain NODE` shows what proves the pools of a node",
+                counted(self.refuted_nodes, "node", "nodes")
+            ));
         }
         if self.nodes_without_pool > 0 {
             output::note(&format!(

@@ -37,6 +37,8 @@ pub(in crate::cli) struct Groups<'a> {
     pools: BTreeMap<PoolId, Pool>,
     without_pool: usize,
     joining: usize,
+    /// Those whose label names another NodePool than the NodeClaims of their machines.
+    refuted: usize,
     /// The clusters of Cluster API that nodes are of: namespace and name.
     clusters: BTreeSet<(String, String)>,
     /// What pools remember.
@@ -91,6 +93,7 @@ impl<'a> Groups<'a> {
             pools: BTreeMap::new(),
             without_pool: 0,
             joining: 0,
+            refuted: 0,
             clusters: BTreeSet::new(),
             remembered: Arc::default(),
             elsewhere: Publishers::default(),
@@ -109,6 +112,12 @@ impl<'a> Groups<'a> {
         // It may lack what its rules and others give it.
         if self.pending.on(&facts).next().is_some() {
             self.joining += 1;
+            return Ok(());
+        }
+        // Its kubelet may have set it. Such a node must not decide what autoscalers are told of a pool that it is not of.
+        let nodepool = facts.label(NODEPOOL).zip(stored.evidence);
+        if nodepool.is_some_and(|(name, evidence)| evidence.refutes_label_of_node_claim(NODEPOOL, name)) {
+            self.refuted += 1;
             return Ok(());
         }
         let Some(pool) = self.pool_of(&facts, stored.evidence) else {
@@ -219,7 +228,12 @@ impl<'a> Groups<'a> {
             let pool = if is_only { id.name.clone() } else { id.in_full() };
             PoolTemplate { pool, id, nodes, same, varying, unknown: unknown.collect(), absent }
         });
-        Templates { pools: pools.collect(), nodes_without_pool: self.without_pool, joining_nodes: self.joining }
+        Templates {
+            pools: pools.collect(),
+            nodes_without_pool: self.without_pool,
+            joining_nodes: self.joining,
+            refuted_nodes: self.refuted,
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::api::pools::MachineKind;
 use crate::api::state::{Adopted, Asserted, AuthenticatedAs, SavedOfPool, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::proof::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
 use crate::facts::proof::extra::LINES_MAX;
-use crate::facts::proof::machines::MachinesOfNode;
+use crate::facts::proof::machines::{LabelOfMachine, MachinesOfNode};
 use crate::facts::requester::{KUBELET_USER, Requester};
 
 /// The annotation with the evidence.
@@ -167,6 +168,15 @@ impl<'a> Evidence<'a> {
     /// The provisioners' objects that stand for the node's machine.
     pub fn machines(&self) -> &MachinesOfNode {
         &self.machines
+    }
+
+    /// Whether it is certain that no NodeClaim of the node's machine has this label.
+    pub fn refutes_label_of_node_claim(&self, key: &str, value: &str) -> bool {
+        match self.machines.label(MachineKind::NodeClaim, key, |_| true) {
+            LabelOfMachine::Value(known) => known != value,
+            LabelOfMachine::None => true,
+            LabelOfMachine::Unknown => false,
+        }
     }
 
     /// Waits no longer for what may become known of a node that joins.
