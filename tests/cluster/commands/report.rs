@@ -14,18 +14,31 @@ use crate::shared::output::assert_conforms;
 
 /// A native policy of which each evaluation fails.
 const BROKEN: &str = "nodegate-broken";
+/// The name of one that denies what it should.
+const DENYING: &str = "nodegate-denying";
 
-/// Lets the API server evaluate a native policy that fails. Under `Ignore`, nobody but its counter tells, if it is new enough: whether
-/// it does.
+/// Lets the API server evaluate a native policy that fails, and another one that denies. Under `Ignore`, nobody but its counter tells of
+/// the failure, if it is new enough: whether it does.
 async fn fail_natively(plane: &ControlPlane) -> bool {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
-    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": BROKEN}, "spec": {"failurePolicy": "Ignore", "matchConstraints": {"resourceRules": [rule]},
-            "validations": [{"expression": "object.data['absent'] == 'x'"}]}});
-    let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": BROKEN}, "spec": {"policyName": BROKEN, "validationActions": ["Deny"]}});
-    let both = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]});
-    plane.kubectl(&["apply", "-f", "-"], Some(&both.to_string())).unwrap();
+    let policy = |name: &str, expression: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name}, "spec": {"failurePolicy": "Ignore", "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": expression}]}})
+    };
+    let binding = |name: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}})
+    };
+    let (broken, denying) = ("object.data['absent'] == 'x'", "object.metadata.name != 'report-denied'");
+    let all = json!({"apiVersion": "v1", "kind": "List",
+        "items": [policy(BROKEN, broken), binding(BROKEN), policy(DENYING, denying), binding(DENYING)]});
+    plane.kubectl(&["apply", "-f", "-"], Some(&all.to_string())).unwrap();
+    eventually("the other policy denies", async || {
+        let create = ["create", "configmap", "report-denied", "--dry-run=server"];
+        plane.kubectl(&create, None).err().ok_or_else(|| "it was created".to_owned())
+    })
+    .await;
     let counted = eventually("the policy is in force", async || {
         plane
             .kubectl(&["create", "configmap", "report-native", "--from-literal=a=b", "--dry-run=server"], None)
@@ -35,7 +48,8 @@ async fn fail_natively(plane: &ControlPlane) -> bool {
         metrics.lines().find(is_it).map(str::to_owned).ok_or_else(|| "it was not evaluated".to_owned())
     })
     .await;
-    plane.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", BROKEN], None).unwrap();
+    let kinds = "validatingadmissionpolicybinding,validatingadmissionpolicy";
+    plane.kubectl(&["delete", kinds, BROKEN, DENYING], None).unwrap();
     counted.contains("error_type=")
 }
 
@@ -65,8 +79,10 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     admin.label("other-r2", "pool", Value::Null).await.unwrap();
     let report = report();
     assert_conforms("report", &report);
-    let native = report["nativeFailures"].as_array().unwrap().iter().find(|failure| failure["policy"] == BROKEN);
-    let kind = native.and_then(|failure| failure["errorType"].as_str());
+    let native =
+        |policy| report["nativeFailures"].as_array().unwrap().iter().find(|failure| failure["policy"] == policy);
+    let kind = native(BROKEN).and_then(|failure| failure["errorType"].as_str());
+    assert!(native(DENYING).is_none(), "a denial is no failure: {:#}", report["nativeFailures"]);
     assert_eq!(kind, is_counted.then_some("invalid_error"), "{:#}", report["nativeFailures"]);
     // The policies are known to the server only.
     assert_eq!((&report["policies"]["names"], &report["nodes"]), (&json!(["keeping"]), &json!(2)));

@@ -14,7 +14,7 @@ const OTHERS: [(&str, &[&str]); 6] = [
     ("apiserver_admission_webhook_fail_open_count", &["name"]),
     ("apiserver_admission_webhook_rejection_count", &["name", "error_type"]),
     ("apiserver_mutating_admission_policy_check_total", &["policy", "error_type"]),
-    ("apiserver_validating_admission_policy_check_total", &["policy", "error_type"]),
+    ("apiserver_validating_admission_policy_check_total", &["policy", "error_type", "enforcement_action"]),
 ];
 /// Labels that Prometheus adds to what it scrapes.
 const TARGET: [&str; 3] = ["instance", "job", "namespace"];

@@ -317,7 +317,8 @@ pub(crate) struct Rejected {
 pub(crate) struct NativeFailure {
     /// Its name.
     pub(super) policy: String,
-    /// `compile_error`, `out_of_budget` or, only of the export, `invalid_error`, as in the API server's metrics.
+    /// `compile_error`, `invalid_error` or `out_of_budget`, as in the API server's metrics. What a policy denies, they count as an
+    /// `invalid_error` as well; that is left out.
     pub(super) error_type: String,
     /// How often, since the API server that answered was started.
     pub(super) count: usize,

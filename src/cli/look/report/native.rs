@@ -10,13 +10,9 @@ use crate::cli::look::report::document::NativeFailure;
 use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
 
-/// The counters, of policies that mutate and that validate (`k8s.io/apiserver`, `pkg/admission/plugin/policy/*/metrics`), with the types of
-/// errors that are no failures. Of policies that validate, each denial is counted as an `invalid_error`
-/// (`pkg/admission/plugin/policy/validating/errors.go`).
-const COUNTERS: [(&str, &[&str]); 2] = [
-    ("apiserver_mutating_admission_policy_check_total{", &["no_error"]),
-    ("apiserver_validating_admission_policy_check_total{", &["no_error", "invalid_error"]),
-];
+/// The counters, of policies that mutate and that validate (`k8s.io/apiserver`, `pkg/admission/plugin/policy/*/metrics`).
+const COUNTERS: [&str; 2] =
+    ["apiserver_mutating_admission_policy_check_total{", "apiserver_validating_admission_policy_check_total{"];
 /// How the names of nodegate's native policies begin.
 const OURS: &str = "nodegate";
 
@@ -40,20 +36,32 @@ pub(super) async fn failures(client: &Client) -> Result<Vec<NativeFailure>, Stri
 fn counted(metrics: &str) -> Vec<NativeFailure> {
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
     for line in metrics.lines() {
-        let of = |(counter, no_failures)| Some((line.strip_prefix(counter)?.rsplit_once('}')?, no_failures));
-        let Some(((labels, count), no_failures)) = COUNTERS.into_iter().find_map(of) else { continue };
+        let Some((labels, count)) = COUNTERS.iter().find_map(|counter| line.strip_prefix(counter)?.rsplit_once('}'))
+        else {
+            continue;
+        };
         // A million is `1e+06`.
         let (Some(policy), Some(error), Ok(count)) =
             (label(labels, "policy"), label(labels, "error_type"), count.trim().parse::<f64>())
         else {
             continue;
         };
-        if policy.starts_with(OURS) && !no_failures.contains(&error) {
+        if policy.starts_with(OURS) && is_failure(error, label(labels, "enforcement_action")) {
             *counts.entry((policy.to_owned(), error.to_owned())).or_default() += whole(count);
         }
     }
     let failure = |((policy, error_type), count)| NativeFailure { policy, error_type, count };
     counts.into_iter().map(failure).filter(|failure| failure.count > 0).collect()
+}
+
+/// Whether a policy could not be evaluated. Of policies that validate, whatever is denied, warned of or audited is counted as an
+/// `invalid_error` (`pkg/admission/plugin/policy/validating/errors.go`); only of what is allowed, it is one.
+fn is_failure(error: &str, action: Option<&str>) -> bool {
+    match error {
+        "no_error" => false,
+        "invalid_error" => action.is_none_or(|action| action == "allow"),
+        _ => true,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a counter")]
@@ -80,11 +88,16 @@ apiserver_mutating_admission_policy_check_total{error_type=\"no_error\",policy=\
 apiserver_mutating_admission_policy_check_total{error_type=\"invalid_error\",policy=\"others\",policy_binding=\"a\"} 5
 apiserver_validating_admission_policy_check_total{enforcement_action=\"deny\",error_type=\"out_of_budget\",policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\"} 1
 apiserver_validating_admission_policy_check_total{enforcement_action=\"deny\",error_type=\"invalid_error\",policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\"} 12
+apiserver_validating_admission_policy_check_total{enforcement_action=\"allow\",error_type=\"invalid_error\",policy=\"nodegate-warn\",policy_binding=\"nodegate-warn\"} 2
 apiserver_validating_admission_policy_check_duration_seconds_count{error_type=\"invalid_error\",policy=\"nodegate-2\"} 1
 ";
         let found: Vec<_> =
             counted(metrics).into_iter().map(|failure| (failure.policy, failure.error_type, failure.count)).collect();
-        let expected = [("nodegate-1", "invalid_error", 1_000_033), ("nodegate-guard", "out_of_budget", 1)];
+        let expected = [
+            ("nodegate-1", "invalid_error", 1_000_033),
+            ("nodegate-guard", "out_of_budget", 1),
+            ("nodegate-warn", "invalid_error", 2),
+        ];
         assert_eq!(found, expected.map(|(policy, error, count)| (policy.to_owned(), error.to_owned(), count)));
     }
 }
