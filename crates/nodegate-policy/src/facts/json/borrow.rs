@@ -311,6 +311,7 @@ mod tests {
 
     #[test]
     fn entries_are_sorted_and_the_last_of_equal_keys_is_kept() {
+        assert!(serde_json::from_str::<Entries<'_>>("{}").unwrap().is_empty());
         for (text, sorted) in [
             (r#"{"a": "1", "b": "2", "c": null}"#, [("a", "1"), ("b", "2"), ("c", "")]),
             (r#"{"c": "3", "a": "1", "b": "2"}"#, [("a", "1"), ("b", "2"), ("c", "3")]),
@@ -319,6 +320,7 @@ mod tests {
         ] {
             let entries: Entries<'_> = serde_json::from_str(text).unwrap();
             assert_eq!(entries.iter().collect::<Vec<_>>(), sorted, "{text}");
+            assert_eq!((entries.len(), entries.is_empty()), (3, false));
             assert!(sorted.iter().all(|(key, value)| entries.get(key) == Some(value)), "{text}");
         }
     }
