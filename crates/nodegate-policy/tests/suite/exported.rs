@@ -191,3 +191,15 @@ fn a_warning_about_broken_glass_says_who_overrides_what() {
     assert!(message.starts_with("nodegate: user alice overrides (break glass): "), "{message}");
     assert!(message.contains("tier") && message.contains("tiers"), "{message}");
 }
+
+#[test]
+fn what_rules_give_to_protected_labels_and_only_to_these_is_known_where_writes_are_judged() {
+    let spec =
+        json!({"protect": {"keys": ["tier"]}, "rules": [{"name": "r", "labels": {"tier": "gold", "plain": "x"}}]});
+    let native = exported(&spec);
+    let judging = native.objects.iter().find(|object| object["kind"] == "ValidatingAdmissionPolicy").unwrap();
+    let variables = judging["spec"]["variables"].as_array().unwrap();
+    let desired =
+        variables.iter().find(|variable| variable["name"] == "desiredLabels").unwrap()["expression"].to_string();
+    assert!(desired.contains("gold") && !desired.contains("plain"), "{desired}");
+}
