@@ -76,9 +76,7 @@ impl SavedStates {
     }
 
     fn shard(&self, key: &str) -> &ArcSwap<Shard> {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        &self.shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()]
+        &self.shards[shard_of(key)]
     }
 
     /// The saved state of this node. `None` also if its identity is not known yet.
@@ -139,9 +137,7 @@ impl SavedStates {
         for state in states {
             publishers = publishers.and(Publishers::named(&state.publishers));
             let key = Identity::key(&state);
-            let mut hasher = DefaultHasher::new();
-            key.hash(&mut hasher);
-            put(&mut shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()], &key, &state);
+            put(&mut shards[shard_of(&key)], &key, &state);
         }
         for (place, shard) in self.shards.iter().zip(shards) {
             place.store(Arc::new(shard));
@@ -166,6 +162,13 @@ impl SavedStates {
             shard
         });
     }
+}
+
+/// The number of the shard that a key is in.
+fn shard_of(key: &str) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()
 }
 
 fn with_key<'s>(shard: &'s Shard, key: &str) -> Option<&'s Arc<SavedState>> {
