@@ -138,7 +138,7 @@ pub enum Varies {
     Name,
     /// An inventory says it of the only node, and may say something else of the next one.
     OneAnswer,
-    /// It is not known of most nodes whether they have it. One that claims to be of the group, and is not, must not decide.
+    /// It is not known of most nodes whether they have it. A node that only claims to be in the group must not decide for the others.
     Unknown,
 }
 

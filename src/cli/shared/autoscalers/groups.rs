@@ -114,7 +114,7 @@ impl<'a> Groups<'a> {
             self.joining += 1;
             return Ok(());
         }
-        // Its kubelet may have set it. Such a node must not decide what autoscalers are told of a pool that it is not of.
+        // A kubelet may have set the label itself. Its node must not decide what autoscalers are told about another pool.
         let nodepool = facts.label(NODEPOOL).zip(stored.evidence);
         if nodepool.is_some_and(|(name, evidence)| evidence.refutes_label_of_node_claim(NODEPOOL, name)) {
             self.refuted += 1;
