@@ -74,7 +74,7 @@ fn each_change_is_shown_once_with_its_nodes_and_then_what_happens_to_pods() {
 + label tier=tin (rule fleet/tin): 5 nodes (cpu-0, cpu-2, cpu-3, …)
 ~ label tier=gold, was tin (rule fleet/gold): gpu-1
 + taint dedicated=gpu:NoSchedule (rule fleet/gold): 6 nodes (gpu-0, gpu-1, gpu-2, …)
-unknown: rule fleet/big could not be evaluated: a fact that it reads has not been reported yet: 6 nodes (gpu-0, gpu-1, gpu-2, …)
+unknown: rule fleet/big could not be evaluated: the capacity of nvidia.com/gpu has not been reported yet: 6 nodes (gpu-0, gpu-1, gpu-2, …)
 unschedulable: 2 pods of shop/ReplicaSet/web on gpu-0, gpu-2: taint dedicated=gpu:NoSchedule is not tolerated; 6 nodes accept such a pod
 schedulable: pod ml/train on gpu-0: its node selector, affinity and tolerations match a node that they did not match before
 DaemonSet kube-system/agent: starts pods on 5 nodes (cpu-0, cpu-2, cpu-3, …); stops pods on gpu-1
@@ -103,7 +103,7 @@ fn an_empty_value_is_shown_as_quotes() {
 #[test]
 fn by_node_each_node_is_shown_with_its_changes() {
     let text = planned(0, &["--by", "node"]);
-    let expected = "\ngpu-1\n  + label serial=gpu-1 (rule fleet/serial)\n  ~ label tier=gold, was tin (rule fleet/gold)\n  + taint dedicated=gpu:NoSchedule (rule fleet/gold)\n  unknown: rule fleet/big could not be evaluated: a fact that it reads has not been reported yet\n";
+    let expected = "\ngpu-1\n  + label serial=gpu-1 (rule fleet/serial)\n  ~ label tier=gold, was tin (rule fleet/gold)\n  + taint dedicated=gpu:NoSchedule (rule fleet/gold)\n  unknown: rule fleet/big could not be evaluated: the capacity of nvidia.com/gpu has not been reported yet\n";
     assert!(text.contains(expected), "{text}");
 }
 
@@ -122,8 +122,7 @@ fn json_has_the_documented_fields_and_no_value_only_as_prose() {
     let pod = &pods[1];
     assert_eq!((&pod["cause"], &pod["effect"], &pod["node"]), (&cause, &json!("unschedulable"), &json!("gpu-0")));
     assert_eq!(plan["summary"]["changed"], 12);
-    let unknown =
-        json!([{"policy": "fleet", "rule": "big", "reason": "a fact that it reads has not been reported yet"}]);
+    let unknown = json!([{"policy": "fleet", "rule": "big", "reason": "the capacity of nvidia.com/gpu has not been reported yet"}]);
     assert_eq!(gpu["unknown"], unknown);
     let create: Value = serde_json::from_str(&planned(0, &["--create", "-o", "json"])).unwrap();
     assert_conforms("plan", &create);

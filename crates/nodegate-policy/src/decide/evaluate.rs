@@ -126,7 +126,7 @@ impl<'a> Evaluation<'a> {
             Kleene::True => self.output(rule, copied, &mut notes),
             Kleene::False => Output::default(),
             Kleene::Unknown => {
-                let reason = self.view.take_failures().pop();
+                let reason = self.view.take_failures().pop().or_else(|| rule.matcher.awaited(&self.view));
                 let reason = reason.unwrap_or_else(|| "a fact that it reads has not been reported yet".to_owned());
                 notes.push(Note::Unknown { rule: rule.id.clone(), reason });
                 Output::default()

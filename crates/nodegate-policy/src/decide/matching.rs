@@ -19,6 +19,14 @@ impl Matcher {
             (Some(alternatives), _) => all.and(any(alternatives.iter().map(|conditions| conditions.evaluate(view)))),
         }
     }
+
+    /// What is not known of the node, if that is why it is unknown whether the node matches.
+    pub(crate) fn awaited(&self, view: &View<'_>) -> Option<String> {
+        let alternatives = self.any_of.iter().flatten();
+        let mut conditions = self.all.iter().chain(alternatives.flat_map(Conditions::iter));
+        let unknown = conditions.find(|condition| condition.evaluate(view) == Kleene::Unknown)?;
+        unknown.awaited()
+    }
 }
 
 fn any(outcomes: impl Iterator<Item = Kleene>) -> Kleene {
@@ -57,6 +65,23 @@ impl Condition {
             Self::Gpu(gpu) => gpu.evaluate(view),
             Self::NodeInfo(info) => info.evaluate(view.facts()),
             Self::Expression(expression) => view.evaluate_bool(expression),
+        }
+    }
+
+    /// What has not been reported when it is unknown; `None` if that depends on more than the condition.
+    fn awaited(&self) -> Option<String> {
+        match self {
+            Self::Pools(wanted) => {
+                let pools = wanted.written().collect::<Vec<_>>().join(", ");
+                Some(format!(
+                    "nothing is recorded that proves or excludes pools [{pools}]; for a node that is older than the policy, use `nodegate pools adopt`"
+                ))
+            }
+            Self::Label(requirement) => Some(format!("the label {} has not been reported yet", requirement.key)),
+            Self::Capacity(resource, _) => Some(format!("the capacity of {resource} has not been reported yet")),
+            Self::Gpu(_) => Some("its GPUs have not been reported yet".to_owned()),
+            Self::NodeInfo(info) => Some(format!("the {} has not been reported yet", info.field.describe())),
+            Self::Names(_) | Self::Taints(_) | Self::Expression(_) => None,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The files of a first policy, as YAML.
 
+use std::collections::BTreeSet;
+
 use super::{FirstPolicy, FirstRule, RuleGroups};
 use crate::api::case::PolicyTest;
 use crate::api::policy::{NodePolicy, NodePolicySpec};
-use crate::keys::restriction::is_restricted;
+use crate::keys::restriction::{is_reconciled_by_kubelet, is_restricted};
 
 /// Maximum length of a line of a comment.
 const LINE_MAX: usize = 120;
@@ -23,7 +25,27 @@ impl FirstPolicy {
             ..NodePolicySpec::default()
         };
         let yaml = serde_saphyr::to_string(&NodePolicy::new(name, spec))?;
-        Ok(modeline(schema) + &self.introduction() + &with_comments(&yaml, &self.rules) + &self.remarks())
+        let yaml = with_questions(&yaml, &self.rules).replacen("  rules:\n", &(self.protection() + "  rules:\n"), 1);
+        Ok(modeline(schema) + &self.introduction() + &yaml + &self.remarks())
+    }
+
+    /// How to keep kubelets from the labels of rules, as a comment: nodes of other names may have them from their kubelets, and would
+    /// lose them when they join again. Where rules match a label, whoever claims that label gets the others anyway.
+    fn protection(&self) -> String {
+        let is_chosen = |rule: &FirstRule| rule.groups.as_ref().is_some_and(|groups| groups.key.is_some());
+        let keys = |chosen| {
+            let rules = self.rules.iter().filter(move |rule| is_chosen(rule) == chosen);
+            rules.flat_map(|rule| rule.rule.labels.keys().map(String::as_str)).collect::<BTreeSet<&str>>()
+        };
+        let may_be_protected = |key: &str| !is_restricted(key) && !is_reconciled_by_kubelet(key);
+        let chosen = keys(true);
+        let open: Vec<&str> =
+            keys(false).into_iter().filter(|key| may_be_protected(key) && !chosen.contains(key)).collect();
+        if open.is_empty() {
+            return String::new();
+        }
+        let text = "Kubelets may set these labels themselves, also on nodes that no rule gives them. If none has a reason to, use this:";
+        comment("  ", text) + &format!("  # protect: {{keys: [{}]}}\n", open.join(", "))
     }
 
     /// What the rules match on, and what else they could.
@@ -93,7 +115,7 @@ pub(crate) fn modeline(schema: &str) -> String {
 }
 
 /// The policy, with the question of trust before each rule that needs an answer.
-fn with_comments(yaml: &str, rules: &[FirstRule]) -> String {
+fn with_questions(yaml: &str, rules: &[FirstRule]) -> String {
     let mut questions = rules.iter().map(question);
     let lines = yaml.split_inclusive('\n').map(|line| match line.starts_with("  - name: ") {
         true => questions.next().flatten().unwrap_or_default() + line,

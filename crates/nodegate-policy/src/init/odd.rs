@@ -14,6 +14,10 @@ const GROUP_MIN: usize = 4;
 const WORD_MIN: usize = 4;
 /// Of more values of a key than this, no two are compared letter by letter.
 const VALUES_MAX: usize = 200;
+/// What all but one in this many nodes of a group have was probably meant for all.
+const LACKING_MAX: usize = 10;
+/// The number of nodes that are named of those that lack something.
+const NAMED_MAX: usize = 5;
 
 /// The odd ones out.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,6 +52,8 @@ impl OddOnes {
         }
         let nodes = groups.iter().filter(|(_, nodes)| nodes.len() >= GROUP_MIN);
         let mut listed: Vec<String> = nodes.flat_map(|(name, nodes)| of_group(fleet, &values, name, nodes)).collect();
+        let nodes = groups.iter().filter(|(_, nodes)| nodes.len() >= GROUP_MIN);
+        listed.extend(nodes.flat_map(|(name, nodes)| lacked_by_few(fleet, assigned, name, nodes)));
         listed.extend(values.iter().flat_map(|(key, values)| alike(*key, values)));
         let more = listed.len().saturating_sub(LISTED_MAX);
         listed.truncate(LISTED_MAX);
@@ -85,6 +91,28 @@ fn of_group(fleet: &[&FleetNode], values: &Values<'_>, group: &str, nodes: &[usi
         found.into_iter().for_each(|(node, what)| odd.entry(node).or_default().push(what));
     }
     odd.into_iter().map(|(node, what)| format!("{} {}", fleet[node].name, what.join(", and "))).collect()
+}
+
+/// What nearly all nodes of a group have, with the several that do not. A single one is told by [`of_group`].
+fn lacked_by_few(fleet: &[&FleetNode], assigned: &Assigned<'_>, group: &str, nodes: &[usize]) -> Vec<String> {
+    let of_value = |(value, having): (&Value<'_>, &Vec<usize>)| {
+        let lacking: Vec<&str> = nodes
+            .iter()
+            .filter(|node| having.binary_search(node).is_err())
+            .map(|node| fleet[*node].name.as_str())
+            .collect();
+        if lacking.len() < 2 || lacking.len() * LACKING_MAX > nodes.len() {
+            return None;
+        }
+        let has = nodes.len() - lacking.len();
+        let more = match lacking.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let named = lacking[..lacking.len().min(NAMED_MAX)].join(", ");
+        Some(format!("{has} of the {} nodes of {group} have {}, but not {named}{more}", nodes.len(), value.text()))
+    };
+    assigned.iter().filter_map(of_value).collect()
 }
 
 /// Pairs of values of one key that differ only in `-`, `_`, `.` and case, or in one letter.

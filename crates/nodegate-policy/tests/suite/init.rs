@@ -36,16 +36,21 @@ fn compiled(first: &FirstPolicy) -> PolicySet {
 
 /// The set that the policy's file compiles to, and the number of its rules that trust kubelets. It has no fault and no warning.
 fn compiled_with_trust(first: &FirstPolicy) -> (PolicySet, usize) {
-    let yaml = first.policy_yaml("fleet", "nodepolicy.schema.json").unwrap();
+    let set = set_of(&first.policy_yaml("fleet", "nodepolicy.schema.json").unwrap());
+    let trusting = set.trusting_rules().count();
+    (set, trusting)
+}
+
+/// The set that a policy compiles to. It has no fault and no warning.
+fn set_of(yaml: &str) -> PolicySet {
     let mut errors = Vec::new();
-    let documents = PolicyDocument::parse_all(&Origin::File("policy.yaml".to_owned()), &yaml, &mut errors);
+    let documents = PolicyDocument::parse_all(&Origin::File("policy.yaml".to_owned()), yaml, &mut errors);
     assert!(errors.is_empty(), "{errors:#?}\n{yaml}");
     let set = PolicySet::compile(&documents).unwrap_or_else(|errors| panic!("{errors:#?}\n{yaml}"));
     // Two globs may both match a node that joins later, and that is told.
     let lints = set.lints().into_iter().filter(|lint| !lint.fault.problem.what.contains("whose names match"));
     assert_eq!(lints.collect::<Vec<_>>(), [], "{yaml}");
-    let trusting = set.trusting_rules().count();
-    (set, trusting)
+    set
 }
 
 /// The tests as their file has them.
@@ -93,9 +98,13 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
 fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
     let (set, test) = (compiled(first), tests(first));
     assert_eq!(test.cases, first.cases);
+    // Also with the labels protected that it proposes.
+    let yaml = first.policy_yaml("fleet", "nodepolicy.schema.json").unwrap();
+    let protecting = set_of(&yaml.replacen("\n  # protect:", "\n  protect:", 1));
     for case in &test.cases {
-        let node = node_of(case).unwrap().unwrap();
-        assert_eq!(run_case(&set, case, node).unwrap(), [""; 0], "{case:#?}\n{:#?}", first.rules);
+        let node = || node_of(case).unwrap().unwrap();
+        assert_eq!(run_case(&set, case, node()).unwrap(), [""; 0], "{case:#?}\n{:#?}", first.rules);
+        assert_eq!(run_case(&protecting, case, node()).unwrap(), [""; 0], "{case:#?}\n{yaml}");
     }
     let left_out: BTreeSet<(Field, &str)> = first.left_out.iter().map(|out| (out.field, out.key.as_str())).collect();
     for node in nodes {
@@ -163,6 +172,8 @@ metadata:
 spec:
   presets:
   - baseline
+  # Kubelets may set these labels themselves, also on nodes that no rule gives them. If none has a reason to, use this:
+  # protect: {keys: [team, tier]}
   rules:
   - name: cpu-1-and-gpu
     match:

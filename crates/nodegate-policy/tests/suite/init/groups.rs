@@ -230,6 +230,42 @@ fn odd_ones_out_are_listed_at_the_end() {
 }
 
 #[test]
+fn a_policy_proposes_to_protect_the_labels_that_only_rules_beyond_kubelets_give() {
+    let role =
+        json!({"tier": "gold", "example.com/rack": "a1", "node-role.kubernetes.io/gpu": "", NODE_GROUP: "gpu-l4"});
+    let named: Vec<Value> = (0..30).map(|at| node(&format!("gpu-{at}"), &role, &[])).collect();
+    let text = yaml(&by(&named, By::Auto).unwrap());
+    let proposed = "  - baseline\n  # Kubelets may set these labels themselves, also on nodes that no rule gives them. If none has a reason to, use this:\n  # protect: {keys: [example.com/rack, tier]}\n  rules:\n";
+    assert!(text.contains(proposed), "{text}");
+    // Whoever claims the group gets its labels anyway.
+    let text = yaml(&by(&named, label(NODE_GROUP)).unwrap());
+    assert!(!text.contains("protect"), "{text}");
+}
+
+#[test]
+fn what_few_nodes_of_a_group_lack_is_told_with_their_names() {
+    let mut nodes = on_eks();
+    for at in [3, 5, 11] {
+        nodes[at]["metadata"]["labels"].as_object_mut().unwrap().remove("tier");
+    }
+    // Of 15 nodes, two are too many.
+    for at in [30, 32] {
+        nodes[at]["metadata"]["labels"].as_object_mut().unwrap().remove("tier");
+    }
+    let first = by(&nodes, By::Auto).unwrap();
+    assert_holds(&nodes, &first);
+    let names = [11, 3, 5].map(|at| nodes[at]["metadata"]["name"].as_str().unwrap()).join(", ");
+    assert_eq!(first.odd_ones, [format!("27 of the 30 nodes of gpu-l4 have tier=gold, but not {names}")]);
+    nodes[4]["metadata"]["labels"].as_object_mut().unwrap().remove("tier");
+    assert!(by(&nodes, By::Auto).unwrap().odd_ones.is_empty(), "a tenth is few, more is not");
+    let many: Vec<Value> = (0..80)
+        .map(|at| of_group("gpu-l4", at, &if at < 8 { json!({}) } else { json!({"tier": "gold"}) }, &[]))
+        .collect();
+    let told = by(&many, By::Auto).unwrap().odd_ones;
+    assert!(told.len() == 1 && told[0].ends_with("-4.eu-central-1.compute.internal, and 3 more"), "{told:?}");
+}
+
+#[test]
 fn the_list_of_odd_ones_is_short_in_any_fleet() {
     let group = |at: usize| ["a", "b", "c", "d", "e"].map(|end| format!("rack{at}{end}"));
     let nodes: Vec<Value> = (0..40)
